@@ -1,0 +1,13 @@
+"""Array types, named by their dtype; the docstrings of functions give the shapes."""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+U8: TypeAlias = npt.NDArray[np.uint8]
+U64: TypeAlias = npt.NDArray[np.uint64]
+I64: TypeAlias = npt.NDArray[np.int64]
+F32: TypeAlias = npt.NDArray[np.float32]
+F64: TypeAlias = npt.NDArray[np.float64]
+Bool: TypeAlias = npt.NDArray[np.bool_]

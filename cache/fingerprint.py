@@ -1,0 +1,52 @@
+"""Digests: of an image, of a split's labels, of episodes. FORMAT.md states the bytes that are hashed."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fsnl.cache.arrays import I64, U8
+
+
+def image_digest(image: U8) -> int:
+    """Digest of one decoded image: equal for pixel-identical images, whatever their file format.
+
+    Args:
+        image: (H, W, 3) uint8 RGB, before any resize.
+
+    Returns:
+        Unsigned 64-bit integer: BLAKE2b with 8 bytes of digest, read little-endian, over H and W as
+        int64 little-endian, then the bytes of the image in C order.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(np.array(image.shape[:2], dtype="<i8").tobytes())
+    digest.update(np.ascontiguousarray(image))
+    return int.from_bytes(digest.digest(), "little")
+
+
+def labels_sha256(class_names: Sequence[str], image_ids: Sequence[str], labels: I64) -> str:
+    """Digest of what episodes are drawn from: the same for every encoder's store of one split.
+
+    Args:
+        class_names: C names.
+        image_ids: N names.
+        labels: (N,) int64.
+
+    Returns:
+        Hex SHA-256 over C and N as int64 little-endian, each class name in UTF-8 with one zero byte
+        after it, each image id likewise, then the labels as int64 little-endian.
+    """
+    digest = hashlib.sha256()
+    digest.update(np.array([len(class_names), len(image_ids)], dtype="<i8").tobytes())
+    for names in (class_names, image_ids):
+        digest.update(b"".join(name.encode() + b"\0" for name in names))
+    digest.update(np.ascontiguousarray(labels, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def arrays_sha256(arrays: Iterable[I64]) -> str:
+    """Hex SHA-256 over integer arrays, each as int64 little-endian in C order, one after the other."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, dtype="<i8"))
+    return digest.hexdigest()

@@ -1,0 +1,150 @@
+"""The values that pass between the stages and their files: plain, frozen, free of h5py and torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fsnl.cache.arrays import F32, I64, U64
+
+FEATURES_FORMAT = "fsnl.features"
+EPISODES_FORMAT = "fsnl.episodes"
+RESULTS_FORMAT = "fsnl.results"
+FORMAT_VERSION = 1
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """Which images a store was made from.
+
+    Attributes:
+        name: `digits`, `folder`, `miniimagenet`, ...
+        native_size: side in pixels of the benchmark's own square images, None where there is no such size.
+    """
+
+    name: str
+    native_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preprocessing:
+    """What happens to a decoded RGB image before the network, as data.
+
+    The shorter side is resized to `resize` pixels (left alone where it already is that long), then the
+    centre `crop` x `crop` is cut out, divided by 255, and `(x - mean) / std` taken per channel.
+    """
+
+    resize: int
+    crop: int
+    interpolation: Interpolation
+    antialias: bool
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsUsed:
+    """Labels an encoder's training saw, per split; None is unknown, which is not 0."""
+
+    train: int | None
+    val: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderInfo:
+    """Which encoder a store was made with: what decides its embeddings.
+
+    Attributes:
+        name: the specification as the user gives it, `pixels` or `torchvision:resnet18`.
+        weights: `none`, `random:SEED`, or the file's name (not its folder).
+        weights_sha256: hex digest of the weights file, None where there is none.
+        layer: the module whose output is stored, `pooled` for the feature before the classifier.
+        precision: `fp32`, `bf16` or `fp16` arithmetic; what is stored is float32 always.
+        labels_used: what its training cost in labels.
+    """
+
+    name: str
+    weights: str
+    weights_sha256: str | None
+    layer: str
+    precision: str
+    labels_used: LabelsUsed
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one split holds, before any pixel is read.
+
+    Attributes:
+        split: its name.
+        class_names: C names, sorted by code point; class c is `class_names[c]`.
+        labels: (N,) int64 in 0..C-1, ascending.
+        image_ids: N stable names, ascending within a class.
+        source_sizes: (N,) int64, bytes (or pixels, for arrays) of each image's source.
+    """
+
+    split: str
+    class_names: tuple[str, ...]
+    labels: I64
+    image_ids: tuple[str, ...]
+    source_sizes: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """One split of a feature store, in memory or mapped.
+
+    Attributes:
+        split: its name.
+        embeddings: (N, D) float32, raw encoder output.
+        labels: (N,) int64 in 0..C-1.
+        class_names: C names.
+        image_ids: N names.
+        image_digests: (N,) uint64, see `fsnl.cache.fingerprint.image_digest`.
+        labels_sha256: hex digest of class names, image ids and labels.
+    """
+
+    split: str
+    embeddings: F32
+    labels: I64
+    class_names: tuple[str, ...]
+    image_ids: tuple[str, ...]
+    image_digests: U64
+    labels_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Few-shot episodes (tasks) as index arrays over the rows of one split.
+
+    Attributes:
+        classes: (E, W) int64, the class of each way.
+        support: (E, W, K) int64 rows; the paper calls them the key set.
+        query: (E, W, Q) int64 rows.
+        seed: what they were drawn from.
+        sampler: name and version of the drawing rule.
+        sampling: `with replacement` (an image may serve in many episodes) or `without replacement`.
+    """
+
+    classes: I64
+    support: I64
+    query: I64
+    seed: int
+    sampler: str
+    sampling: str
+
+    @property
+    def n_episodes(self) -> int:
+        return self.classes.shape[0]
+
+    @property
+    def n_way(self) -> int:
+        return self.classes.shape[1]
+
+    @property
+    def n_shot(self) -> int:
+        return self.support.shape[2]
+
+    @property
+    def n_query(self) -> int:
+        return self.query.shape[2]

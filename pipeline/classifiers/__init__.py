@@ -1,0 +1,1 @@
+"""(support, query) to scores, one method per file; FAISS behind one door."""

@@ -1,0 +1,1 @@
+"""Image batch to embedding batch: named networks and checkpoints."""
