@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 U8: TypeAlias = npt.NDArray[np.uint8]
 U64: TypeAlias = npt.NDArray[np.uint64]
+Unsigned: TypeAlias = npt.NDArray[np.unsignedinteger]
 I64: TypeAlias = npt.NDArray[np.int64]
 F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]

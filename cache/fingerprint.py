@@ -1,11 +1,14 @@
 """Digests: of an image, of a split's labels, of episodes. FORMAT.md states the bytes that are hashed."""
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from fsnl.cache.arrays import I64, U8
+from fsnl.cache.schema import FORMAT_VERSION, Episodes, Json, Listing, StoreHeader
 
 
 def image_digest(image: U8) -> int:
@@ -20,7 +23,7 @@ def image_digest(image: U8) -> int:
     """
     digest = hashlib.blake2b(digest_size=8)
     digest.update(np.array(image.shape[:2], dtype="<i8").tobytes())
-    digest.update(np.ascontiguousarray(image))
+    digest.update(np.ascontiguousarray(image).data)
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -48,5 +51,43 @@ def arrays_sha256(arrays: Iterable[I64]) -> str:
     """Hex SHA-256 over integer arrays, each as int64 little-endian in C order, one after the other."""
     digest = hashlib.sha256()
     for array in arrays:
-        digest.update(np.ascontiguousarray(array, dtype="<i8"))
+        digest.update(np.ascontiguousarray(array, dtype="<i8").data)
     return digest.hexdigest()
+
+
+def queries_sha256(episodes: Episodes) -> str:
+    """Hex SHA-256 of classes and query: equal for runs whose queries are paired, whatever their shots."""
+    return arrays_sha256((episodes.classes, episodes.query))
+
+
+def episodes_sha256(episodes: Episodes) -> str:
+    """Hex SHA-256 of classes, support and query."""
+    return arrays_sha256((episodes.classes, episodes.support, episodes.query))
+
+
+def canonical_json(value: Json) -> str:
+    """The one text of a JSON value: sorted keys, no spaces, no escapes that UTF-8 does not need."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def split_fingerprint(header: StoreHeader, listing: Listing) -> str:
+    """Digest of what decides a split's embeddings: its listing, the encoder, the preprocessing.
+
+    Environment (batch size, device, library versions), dates, folders and the labels that the encoder's
+    training cost are left out: they change no embedding, or only its last digits.
+
+    Returns:
+        Hex SHA-256 of a canonical JSON text; FORMAT.md lists its keys.
+    """
+    encoder = asdict(header.encoder)
+    del encoder["labels_used"]
+    identity: Json = {
+        "format_version": FORMAT_VERSION,
+        "dataset": header.dataset.name,
+        "split": listing.split,
+        "labels_sha256": labels_sha256(listing.class_names, listing.image_ids, listing.labels),
+        "source_sizes_sha256": arrays_sha256((listing.source_sizes,)),
+        "encoder": encoder,
+        "preprocessing": None if header.preprocessing is None else asdict(header.preprocessing),
+    }
+    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()

@@ -1,7 +1,8 @@
 """The values that pass between the stages and their files: plain, frozen, free of h5py and torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from fsnl.cache.arrays import F32, I64, U64
 
@@ -10,7 +11,8 @@ EPISODES_FORMAT = "fsnl.episodes"
 RESULTS_FORMAT = "fsnl.results"
 FORMAT_VERSION = 1
 
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos"]
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,23 @@ class EncoderInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreHeader:
+    """What all splits of one feature store have in common.
+
+    Attributes:
+        dataset: which images.
+        encoder: which network.
+        preprocessing: how images were prepared for it; None where that is unknown (imported features).
+        environment: what only colours the last digits: library versions, device, batch size, threads.
+    """
+
+    dataset: DatasetInfo
+    encoder: EncoderInfo
+    preprocessing: Preprocessing | None
+    environment: Mapping[str, str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """What one split holds, before any pixel is read.
 
@@ -124,6 +143,9 @@ class Episodes:
         seed: what they were drawn from.
         sampler: name and version of the drawing rule.
         sampling: `with replacement` (an image may serve in many episodes) or `without replacement`.
+
+    Raises:
+        ValueError: the three arrays do not fit each other.
     """
 
     classes: I64
@@ -133,18 +155,93 @@ class Episodes:
     sampler: str
     sampling: str
 
+    def __post_init__(self) -> None:
+        if (self.classes.ndim, self.support.ndim, self.query.ndim) != (2, 3, 3):
+            msg = "episodes need classes (E, W), support (E, W, K) and query (E, W, Q)"
+            raise ValueError(msg)
+        if not self.classes.shape == self.support.shape[:2] == self.query.shape[:2]:
+            shapes = f"{self.classes.shape}, {self.support.shape}, {self.query.shape}"
+            msg = f"classes, support and query differ in episodes or ways: {shapes}"
+            raise ValueError(msg)
+
     @property
     def n_episodes(self) -> int:
-        return self.classes.shape[0]
+        return int(self.classes.shape[0])
 
     @property
     def n_way(self) -> int:
-        return self.classes.shape[1]
+        return int(self.classes.shape[1])
 
     @property
     def n_shot(self) -> int:
-        return self.support.shape[2]
+        return int(self.support.shape[2])
 
     @property
     def n_query(self) -> int:
-        return self.query.shape[2]
+        return int(self.query.shape[2])
+
+
+@dataclass(frozen=True, slots=True)
+class SpentLabels:
+    """Labels that one accuracy cost; None is unknown, which is not 0.
+
+    Attributes:
+        train: seen by the encoder's training.
+        val: used to select the encoder.
+        support_per_episode: n_way * n_shot.
+    """
+
+    train: int | None
+    val: int | None
+    support_per_episode: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One row of results: one store, one set of episodes, one transform, one classifier.
+
+    Attributes:
+        store: the feature store, as it was named in the call.
+        dataset, split, encoder: what was encoded.
+        embedding_dim: D.
+        image_size: side in pixels of what the encoder saw, None where unknown.
+        n_way, n_shot, n_query, n_episodes, seed, sampling: the episodes.
+        labels_sha256, queries_sha256, episodes_sha256: their identity; see FORMAT.md.
+        classifier, transform: by name.
+        accuracy: total_correct / total_queries, in [0, 1].
+        sd: standard deviation of the episodes' accuracies, n - 1 in the denominator.
+        ci95: half width of the closed 95 % interval, over episodes of these images (Student's t).
+        ci95_reason: why sd and ci95 are None.
+        ci95_class: half width of the 95 % interval over classes.
+        ci95_class_reason: why it is None.
+        labels_used: what the number cost.
+        seconds: classification alone, wall clock, after reading and sampling.
+    """
+
+    store: str
+    dataset: str
+    split: str
+    encoder: str
+    embedding_dim: int
+    image_size: int | None
+    n_way: int
+    n_shot: int
+    n_query: int
+    n_episodes: int
+    seed: int
+    sampling: str
+    labels_sha256: str
+    queries_sha256: str
+    episodes_sha256: str
+    classifier: str
+    transform: str
+    accuracy: float
+    total_correct: int
+    total_queries: int
+    sd: float | None
+    ci95: float | None
+    ci95_reason: str | None
+    ci95_class: float | None
+    ci95_class_reason: str | None
+    labels_used: SpentLabels
+    seconds: float
