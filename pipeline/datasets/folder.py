@@ -1,0 +1,170 @@
+"""Anybody's images: a folder for each class, and perhaps a folder around them for each split."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fsnl.cache.arrays import U8
+from fsnl.cache.errors import DatasetError
+from fsnl.cache.schema import DatasetInfo, Listing
+from fsnl.pipeline.datasets.base import IMAGENET_MEAN, IMAGENET_STD, ImageSet
+from fsnl.pipeline.datasets.class_names import choose_classes, one_spelling, printable, some_of
+from fsnl.pipeline.datasets.decode import decode, header_size
+from fsnl.pipeline.datasets.layout import SPLIT_NAMES, Layout, find_layout
+from fsnl.pipeline.datasets.walk import (
+    Search,
+    folder_id,
+    is_folder,
+    is_image,
+    require_utf8,
+    search,
+    visible,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Image files by row: their names on the disk below one folder."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    def image(self, row: int) -> U8:
+        return decode(self.folder / self.names[row])
+
+    def size(self, row: int) -> tuple[int, int]:
+        return header_size(self.folder / self.names[row])
+
+
+def read_folder(root: Path, *, split: str, class_names: Sequence[str] | None = None) -> ImageSet:
+    """List the images of ROOT/<split>/<class>/... or ROOT/<class>/... (see `find_layout`).
+
+    Folders inside a class belong to the class. Links are followed. Passed over, and counted in `found`
+    unless they are hidden: files without the extension of an image, folders without images, images that
+    lie beside the class folders, links back to a folder above themselves. Class names and image ids are
+    in Unicode's composed form (NFC), and ordered by code point.
+
+    Args:
+        root: a folder.
+        split: the split to list; only a name where ROOT holds the classes themselves.
+        class_names: the classes to keep, None for all that hold images.
+
+    Returns:
+        Its images; an image id is the path below the folder that holds the class folders.
+
+    Raises:
+        DatasetError: no such folder, a split, class or file that is missing, unreadable or empty, fewer
+            than two classes, a name that is not UTF-8, or two names that differ only in Unicode's form.
+    """
+    layout = find_layout(root, split)
+    folders, n_stray = _class_folders(layout.folder)
+    searches = _search_classes(layout.folder, folders, root=root, class_names=class_names)
+    searches_with_images = {name: found for name, found in searches.items() if found.images}
+    _require_classes(tuple(searches_with_images), n_stray=n_stray, where=printable(layout.folder))
+    listing, names = _in_order(split, folders, searches_with_images)
+    files = _Files(layout.folder, names)
+    return ImageSet(
+        info=DatasetInfo("folder", native_size=None),
+        listing=listing,
+        image=files.image,
+        size=files.size,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        found=_describe(layout, listing, searches=searches, n_stray=n_stray),
+    )
+
+
+def _class_folders(folder: Path) -> tuple[dict[str, str], int]:
+    """Class name -> name on the disk, and the number of images that lie beside the class folders."""
+    folders: dict[str, str] = {}
+    n_stray = 0
+    for entry in visible(folder):
+        if is_folder(entry):
+            require_utf8(entry.path)
+            name = one_spelling(entry.name)
+            if name in folders:
+                msg = f"{folder}: two folders {name!r}, whose names differ only in Unicode's form; rename one"
+                raise DatasetError(msg)
+            folders[name] = entry.name
+        elif is_image(entry):
+            n_stray += 1
+    return folders, n_stray
+
+
+def _search_classes(
+    folder: Path, folders: dict[str, str], *, root: Path, class_names: Sequence[str] | None
+) -> dict[str, Search]:
+    """Class name -> what its folder holds, for the classes to keep, in order."""
+    kept = tuple(sorted(folders))
+    if class_names is not None:
+        kept = choose_classes(kept, wanted=class_names, where=printable(folder))
+    above = (folder_id(root), folder_id(folder))
+    searches = {name: search(folder / folders[name], above=above) for name in kept}
+    empty = [name for name in kept if not searches[name].images]
+    if class_names is not None and empty:
+        msg = f"{printable(folder)}: no image in {some_of(empty)}; add images, or leave it out of the classes"
+        raise DatasetError(msg)
+    return searches
+
+
+def _require_classes(names: tuple[str, ...], *, n_stray: int, where: str) -> None:
+    if not names:
+        fault = f"{n_stray} images but no class; give each class a folder" if n_stray else "no image"
+        msg = f"{where}: {fault}: needed are <class>/<image>, or <split>/<class>/<image>"
+        raise DatasetError(msg)
+    if all(name.lower() in SPLIT_NAMES for name in names):
+        msg = f"{where}: {some_of(names)} should hold a folder for each class, and hold images"
+        raise DatasetError(msg)
+    choose_classes(names, wanted=None, where=where)
+
+
+def _in_order(
+    split: str, folders: dict[str, str], searches: dict[str, Search]
+) -> tuple[Listing, tuple[str, ...]]:
+    """The listing, and the names of its files on the disk."""
+    rows: list[tuple[str, str, int]] = []  # image id, name on the disk, bytes
+    for name, found in searches.items():
+        of_class = []
+        for image in found.images:
+            file = f"{folders[name]}/{image.name}"
+            of_class.append((one_spelling(file), file, image.n_bytes))
+        of_class.sort()
+        rows.extend(of_class)
+    ids = tuple(row[0] for row in rows)
+    for i in range(1, len(ids)):
+        if ids[i] == ids[i - 1]:
+            msg = f"two images {ids[i]!r}, whose names differ only in Unicode's form; rename one"
+            raise DatasetError(msg)
+    counts = [len(found.images) for found in searches.values()]
+    listing = Listing(
+        split=split,
+        class_names=tuple(searches),
+        labels=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
+        image_ids=ids,
+        source_sizes=np.array([row[2] for row in rows], dtype=np.int64),
+    )
+    return listing, tuple(row[1] for row in rows)
+
+
+def _describe(layout: Layout, listing: Listing, *, searches: dict[str, Search], n_stray: int) -> str:
+    """One line: how many classes and images where, and what was passed over."""
+    passed_over: Counter[str] = Counter()
+    for found in searches.values():
+        passed_over.update(found.passed_over)
+    empty = [name for name, found in searches.items() if not found.images]
+    n_loops = sum(found.n_loops for found in searches.values())
+    remarks = [layout.remark] if layout.remark else []
+    if passed_over:
+        kinds = ", ".join(sorted(printable(kind) for kind in passed_over if kind)) or "without extension"
+        remarks.append(f"passed over {passed_over.total()} files that are not images ({kinds})")
+    if empty:
+        remarks.append(f"passed over {len(empty)} folders without images ({some_of(empty)})")
+    if n_stray:
+        remarks.append(f"passed over {n_stray} images beside the class folders")
+    if n_loops:
+        remarks.append(f"passed over {n_loops} links back to a folder above")
+    counts = f"{len(listing.class_names)} classes, {len(listing.image_ids)} images"
+    return "; ".join([f"{counts} in {printable(layout.folder)}/<class>", *remarks])

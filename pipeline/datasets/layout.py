@@ -1,0 +1,65 @@
+"""Where the class folders of one split lie: in ROOT/<split>, or in ROOT itself."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsnl.cache.errors import DatasetError
+from fsnl.pipeline.datasets.class_names import one_spelling, printable, some_of
+from fsnl.pipeline.datasets.walk import holds_image, is_folder, is_image, visible
+
+# Names that splits go by. A folder of another name beside them says that they are classes.
+SPLIT_NAMES = frozenset(
+    ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "base", "novel")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folder that holds the class folders, and a remark for the user, or no text."""
+
+    folder: Path
+    remark: str
+
+
+def find_layout(root: Path, split: str) -> Layout:
+    """Tell ROOT/<split>/<class>/... from ROOT/<class>/...
+
+    The first it is where ROOT holds a folder of the split's name, no image lies directly in that, and
+    every other folder in ROOT that holds images has the name of a split too. (CIFAR-100 has a class
+    called `train`.) Otherwise the folders in ROOT are classes, and the split's name is only a name.
+
+    Args:
+        root: the folder that the user named.
+        split: the split asked for.
+
+    Returns:
+        The folder of the class folders.
+
+    Raises:
+        DatasetError: ROOT is no folder, cannot be read, or holds other splits than this one.
+    """
+    if not root.is_dir():
+        fault = "is a file, not a folder; unpack an archive first" if root.exists() else "no such folder"
+        msg = f"{printable(root)}: {fault}"
+        raise DatasetError(msg)
+    names = {one_spelling(entry.name): entry.name for entry in visible(root) if is_folder(entry)}
+    splits = sorted(name for name in names if _is_split(name, split) and _has_no_image(root / names[name]))
+    if not splits:
+        return Layout(root, "")
+    classes = sorted(name for name in names if name not in splits and holds_image(root / names[name]))
+    if classes:
+        remark = f"{some_of(splits)} taken as a class, beside {some_of(classes)}" if split in splits else ""
+        return Layout(root, remark)
+    if split not in splits:
+        msg = f"{printable(root)}: no split {split!r}; there are {some_of(splits)}"
+        raise DatasetError(msg)
+    return Layout(root / names[split], "")
+
+
+def _is_split(name: str, split: str) -> bool:
+    return name == one_spelling(split) or name.lower() in SPLIT_NAMES
+
+
+def _has_no_image(folder: Path) -> bool:
+    """Whether no image lies directly in a folder: it holds class folders, if anything."""
+    return not any(is_image(entry) for entry in visible(folder) if not is_folder(entry))
