@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from checkout import module_files
 
-
 WITH_EXAMPLES = [name for name, file in module_files().items() if ">>> " in file.read_text(encoding="utf-8")]
 
 

@@ -25,8 +25,12 @@ MAY_IMPORT = {
     **{module: VALUES | PURE for module in PURE},
     "fsnl.pipeline.datasets": VALUES,
     "fsnl.pipeline.encoders": VALUES | {"fsnl.pipeline.datasets.base"},
-    "fsnl.pipeline.extract": {"fsnl.cache", "fsnl.pipeline.datasets", "fsnl.pipeline.encoders"},
-    "fsnl.pipeline.score": {"fsnl.cache", *PURE},
+    # How many cores there are: the standard library only.
+    "fsnl.pipeline.cores": set(),
+    "fsnl.pipeline.extract": {
+        *("fsnl.cache", "fsnl.pipeline.datasets", "fsnl.pipeline.encoders", "fsnl.pipeline.cores"),
+    },
+    "fsnl.pipeline.score": {"fsnl.cache", "fsnl.pipeline.cores", *PURE},
     "fsnl.pipeline.report": {"fsnl.cache", "fsnl.pipeline.statistics"},
     "fsnl.pipeline.cli": {"fsnl.cache", "fsnl.pipeline"},
 }
