@@ -4,9 +4,7 @@ from pathlib import Path
 
 
 class FsnlError(Exception):
-    """A mistake in the call, the data or a file. The commands print its text and exit with `exit_code`."""
-
-    exit_code = 1
+    """A mistake in the call, the data or a file. The commands print its text and exit with 1."""
 
 
 class CacheError(FsnlError):

@@ -160,7 +160,7 @@ def set_text(node: h5py.HLObject, name: str, text: str) -> None:
     if len(data) > MAX_ATTRIBUTE_BYTES:
         msg = f"attribute {name} has {len(data)} bytes, more than {MAX_ATTRIBUTE_BYTES}"
         raise ValueError(msg)
-    node.attrs.create(name, data, dtype=h5py.string_dtype("utf-8", max(1, len(data))))
+    node.attrs.create(name, np.array(data, dtype=h5py.string_dtype("utf-8", max(1, len(data)))))
 
 
 def text_attribute(node: h5py.HLObject, name: str) -> str:
@@ -193,8 +193,7 @@ def write_texts(group: h5py.Group, name: str, texts: Sequence[str]) -> None:
     """Store N texts as a data set of fixed-length UTF-8, shape (N,)."""
     data = [text.encode() for text in texts]
     length = max([1, *map(len, data)])
-    array = np.array(data, dtype=f"S{length}")
-    group.create_dataset(name, data=array, dtype=h5py.string_dtype("utf-8", length))
+    group.create_dataset(name, data=np.array(data, dtype=h5py.string_dtype("utf-8", length)))
 
 
 def read_texts(group: h5py.Group, name: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class FeatureStore:
     fingerprints: Mapping[str, str]
 
     def features(self, split: str = "test") -> Features:
-        """Read one split.
+        """Read one split, embeddings included.
 
         Raises:
             MismatchError: the store has no such split.

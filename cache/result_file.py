@@ -1,6 +1,6 @@
 """The result file: each run's predictions and their episodes, all that re-analysis needs without features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,7 @@ class ResultFile:
     runs: tuple[StoredRun, ...]
 
 
-def write_result_file(
-    path: Path, episode_sets: Sequence[EpisodeSet], runs: Sequence[StoredRun], *, overwrite: bool = False
-) -> None:
+def write_result_file(path: Path, content: ResultFile, *, overwrite: bool = False) -> None:
     """Write runs and their episodes to HDF5, aside and renamed.
 
     Raises:
@@ -81,10 +79,10 @@ def write_result_file(
     """
     with hdf5.written_aside(path, file_format=RESULTS_FORMAT, overwrite=overwrite) as file:
         sets = file.create_group("episodes")
-        for episode_set in episode_sets:
-            _write_episode_set(sets, episode_set)
+        for key, episode_set in content.episode_sets.items():
+            _write_episode_set(sets.create_group(key), episode_set)
         groups = file.create_group("runs")
-        for number, run in enumerate(runs):
+        for number, run in enumerate(content.runs):
             group = groups.create_group(str(number))
             hdf5.set_json(group, "summary", asdict(run.summary))
             hdf5.set_text(group, "episodes", run.episodes)
@@ -117,10 +115,7 @@ def count_correct(predictions: Unsigned) -> Unsigned:
     return correct
 
 
-def _write_episode_set(sets: h5py.Group, episode_set: EpisodeSet) -> None:
-    if episode_set.key in sets:
-        return
-    group = sets.create_group(episode_set.key)
+def _write_episode_set(group: h5py.Group, episode_set: EpisodeSet) -> None:
     write_episode_arrays(group, episode_set.episodes)
     hdf5.set_text(group, "labels_sha256", episode_set.labels_sha256)
     group.create_dataset("labels", data=episode_set.labels, dtype="<i8")

@@ -1,0 +1,43 @@
+"""What all commands share: help, version, and how an error becomes one line and an exit code."""
+
+import sys
+from typing import Any
+
+import click
+
+from fsnl.cache.errors import FsnlError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
+
+
+class Command(click.Command):
+    """A command that ends in a message, never in a traceback, where the user or the data is at fault."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal without our characters still gets an answer
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            return super().invoke(ctx)
+        except FsnlError as error:
+            raise _Failure(str(error)) from error
+        except MemoryError as error:
+            reason = "not enough memory; use fewer --threads, or a smaller --batch-size or --image-size"
+            raise _Failure(reason) from error
+
+
+class _Failure(click.ClickException):
+    """Exit code 1, the reason on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace("\r", "\\r").replace("\n", "\\n"))
+
+
+def note(text: str) -> None:
+    """A line for the user on stderr."""
+    click.echo(text, err=True)
+
+
+def example(*lines: str) -> str:
+    """The end of a help text: commands that could be pasted."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

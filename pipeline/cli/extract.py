@@ -1,0 +1,128 @@
+"""fsnl-extract: encode every image of a split once, into a feature store."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command(
+    cls=Command,
+    context_settings=CONTEXT,
+    epilog=example(
+        "fsnl-extract --dataset folder --root photos --encoder torchvision:resnet18 \\",
+        "    --weights resnet18.pth --out photos.h5",
+    ),
+)
+@click.option(
+    "--dataset",
+    default="digits",
+    help="digits (embedded), or folder: ROOT/<split>/<class>/... or ROOT/<class>/...",
+)
+@click.option("--root", type=PATH, show_default="none", help="Where the images are.")
+@click.option("--split", "splits", multiple=True, default=("test",), help="Split to encode; repeatable.")
+@click.option(
+    "--classes",
+    type=PATH,
+    show_default="all",
+    help="File of class names to keep: text, CSV or JSON list.",
+)
+@click.option("--encoder", default="pixels", help="pixels, or torchvision:NAME.")
+@click.option(
+    "--weights",
+    show_default="none",
+    help="For a network: random:SEED, or a file with its state dict.",
+)
+@click.option(
+    "--labels-used",
+    type=click.IntRange(min=0),
+    show_default="unknown, 0 without training",
+    help="Labels that the training of the weights saw (0 for self-supervised).",
+)
+@click.option(
+    "--image-size",
+    type=click.IntRange(min=1),
+    show_default="the data set's own, else the encoder's",
+    help="Side in pixels of what the encoder sees.",
+)
+@click.option("--device", default="auto", help="auto, cpu, cuda, cuda:INDEX or mps.")
+@click.option(
+    "--precision",
+    type=click.Choice(("fp32", "bf16", "fp16")),
+    default="fp32",
+    help="Arithmetic of the network.",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Images per forward pass.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), show_default="one per core", help="Threads that decode images."
+)
+@click.option("--out", type=PATH, show_default="a file in $FSNL_HOME", help="Feature store to write.")
+@click.option("--force", is_flag=True, help="Replace what lies at --out.")
+@click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
+def main(
+    *,
+    dataset: str,
+    root: Path | None,
+    splits: tuple[str, ...],
+    classes: Path | None,
+    encoder: str,
+    weights: str | None,
+    labels_used: int | None,
+    image_size: int | None,
+    device: str,
+    precision: str,
+    batch_size: int,
+    workers: int | None,
+    out: Path | None,
+    force: bool,
+) -> None:
+    """Encode every image of a data set once and write the embeddings to an HDF5 feature store.
+
+    Prints the store's path. Asked the same again it returns at once; asked for another split of the same
+    images and encoder it adds that one.
+    """
+    for split in splits:
+        if not split or "/" in split or split in (".", ".."):
+            msg = f"{split!r} cannot name a split"
+            raise click.BadParameter(msg, param_hint="--split")
+    from fsnl.pipeline.extract import ExtractRequest, Running, extract
+
+    request = ExtractRequest(
+        dataset=dataset,
+        root=root,
+        splits=tuple(dict.fromkeys(splits)),
+        classes=classes,
+        encoder=encoder,
+        weights=weights,
+        image_size=image_size,
+        precision=precision,
+        labels_used=labels_used,
+    )
+    running = Running(device=device, batch_size=batch_size, workers=workers)
+    path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)
+    click.echo(path)
+
+
+class _Bars:
+    """A progress bar per split on a terminal, nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: ProgressBar[int]| None = None
+
+    def show(self, split: str, done: int, total: int) -> None:
+        if not sys.stderr.isatty():
+            return
+        if self._bar is None:
+            self._bar = click.progressbar(length=total, label=split, file=sys.stderr, show_pos=True)
+        self._bar.update(done - self._bar.pos)
+        if done == total:
+            self._bar.render_finish()
+            self._bar = None
