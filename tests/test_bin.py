@@ -15,7 +15,7 @@ PRETENDER = r"""#!/usr/bin/env bash
 case "$1 $2" in
     "-m venv")
         folder=${@: -1}
-        mkdir -p "$folder/bin"
+        mkdir -p "$folder/bin" "$folder/lib/python3.11/site-packages"
         cp "$0" "$folder/bin/python"
         touch "$folder/pyvenv.cfg"
         echo "venv" >>"$ASKED" ;;
@@ -264,7 +264,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(sandbox: Sandbox) -> None
 
 
 def test_an_environment_made_by_somebody_else_is_used_as_it_is(sandbox: Sandbox) -> None:
-    made = [sandbox.python, "-m", "venv", "own"]
+    made = [str(sandbox.python), "-m", "venv", "own"]
     subprocess.run(made, cwd=sandbox.folder, env={**os.environ, "ASKED": "ignored"}, check=True)
     assert sandbox.run("quickstart", FSNL_VENV="own", PYTHON="/no/such/python").returncode == 0
     assert sandbox.asked() == [f"pip {sandbox.checkout}"]

@@ -87,7 +87,7 @@ def test_an_unknown_option_is_a_wrong_call(command: str, tmp_path: Path) -> None
 
 def test_extraction_leaves_faiss_out_and_scoring_leaves_torch_out(tmp_path: Path) -> None:
     extraction = modules_loaded("fsnl-extract", "--out", "digits.h5", cwd=tmp_path)
-    assert {"h5py", "sklearn"} <= extraction, "the digits are scikit-learn's"
+    assert "h5py" in extraction
     assert "faiss" not in extraction
 
     arguments = ["digits.h5", "--episodes", "20", "--out", "results.h5"]
