@@ -20,8 +20,8 @@ class ImageSet:
         listing: class names, labels, image ids and source sizes, in store order.
         image: row -> (H, W, 3) uint8 RGB, C-contiguous, before any resize; safe to call from several
             threads at once. Raises `DatasetError`, naming the file, where an image cannot be decoded.
-        size: row -> (height, width) as stored, before EXIF orientation, from the file's header alone: no
-            pixel is decoded. As thread-safe as `image`, and raises the same.
+        size: row -> (height, width) of that image, by its file's header alone: no pixel is decoded. As
+            thread-safe as `image`, and raises the same.
         mean: per channel, in [0, 1], for encoders without a normalisation of their own.
         std: likewise.
         found: one line for the user, what was found where (`20 classes, 12000 images in ROOT/<class>`).

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
@@ -31,7 +31,7 @@ EXTENSIONS = frozenset(".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .p
 # Twice Pillow's own threshold for a warning, which is where Pillow itself refuses: 537 MB of RGB.
 MAX_PIXELS = 2 * 89_478_485
 
-# What Pillow's readers raise on spoiled files; found by spoiling files of every kind.
+# What the readers of one Pillow or another raise on spoiled files.
 _SPOILED = (
     OSError,
     SyntaxError,
@@ -73,9 +73,11 @@ def decode(path: Path) -> U8:
         DatasetError: the file is missing, unreadable, empty, no image, cut short, or too large.
     """
     with _opened(path) as image:
+        _mend_transparency(image)
         image.load()
-        eight_bit = _eight_bit(image)
-        turn = _UPRIGHT.get(_orientation(image))
+        eight_bit = _eight_bit(image, path)
+        # Pillow turns a TIFF upright while it loads it, and no other kind.
+        turn = None if image.format == "TIFF" else _UPRIGHT.get(_orientation(image))
         rgb = _over_white(eight_bit)
         return np.array(rgb if turn is None else rgb.transpose(turn))
 
@@ -87,16 +89,17 @@ def header_size(path: Path) -> tuple[int, int]:
         path: the file.
 
     Returns:
-        (height, width). The two may be exchanged where EXIF turns a TIFF file by a quarter.
+        (height, width).
 
     Raises:
         DatasetError: as `decode`, but a file that is cut short goes unnoticed.
     """
     with _opened(path) as image:
-        width, height = image.size
-        if width != height and image.format != "TIFF" and _orientation(image) >= 5:
-            width, height = height, width
-        return height, width
+        # Some Pillows give the size of a TIFF upright, some as it is stored: ask its tags.
+        tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else None
+        width, height = (tags[256], tags[257]) if tags else image.size
+        turned = width != height and _orientation(image) in (5, 6, 7, 8)
+        return (width, height) if turned else (height, width)
 
 
 @contextlib.contextmanager
@@ -104,9 +107,12 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     """The image of a file, header read; what goes wrong inside the block becomes a `DatasetError`."""
     try:
         with path.open("rb") as file, pillow_quiet():
-            if not file.read(1):
+            start = file.read(30)
+            if not start:
                 msg = f"{path}: empty file (0 bytes)"
                 raise DatasetError(msg)
+            if _webp_canvas(start) > MAX_PIXELS:
+                raise Image.DecompressionBombError
             with Image.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise Image.DecompressionBombError
@@ -127,6 +133,13 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         raise DatasetError(msg) from error
 
 
+def _webp_canvas(start: bytes) -> int:
+    """Pixels of an extended WebP, 0 of any other file: Pillow allocates them before it tells the size."""
+    if start[:4] != b"RIFF" or start[8:16] != b"WEBPVP8X":
+        return 0
+    return (int.from_bytes(start[24:27], "little") + 1) * (int.from_bytes(start[27:30], "little") + 1)
+
+
 def _orientation(image: Image.Image) -> int:
     """EXIF orientation, 1 to 8; 1 where there is none, or none that can be read."""
     try:
@@ -135,17 +148,32 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
+def _mend_transparency(image: Image.Image) -> None:
+    """Bring the transparent colour of a PNG to the eight bits that its pixels get.
+
+    Pillow 13 and before scale pixels of 2, 4 and 3 x 16 bits, and leave that colour as in the file.
+    """
+    colour = image.info.get("transparency")
+    if image.format != "PNG" or colour is None or not (tiles := getattr(image, "tile", ())):
+        return
+    coding = tiles[0][3]
+    if isinstance(colour, int) and coding in ("L;2", "L;4"):
+        image.info["transparency"] = colour * (85 if coding == "L;2" else 17)
+    elif isinstance(colour, tuple) and coding == "RGB;16B":
+        image.info["transparency"] = tuple(channel >> 8 for channel in colour)
+
+
+def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
     """The image itself, or in 8 bits where each pixel is one number of more."""
     if image.mode == "F":
-        msg = "floating-point pixels, whose black and white are unknown; save as 8 or 16 bit"
-        raise ValueError(msg)
+        msg = f"{path}: floating-point pixels, whose black and white are unknown; save as 8 or 16 bit"
+        raise DatasetError(msg)
     if image.mode != "I" and not image.mode.startswith("I;16"):
         return image
     values = np.asarray(image)  # (H, W) of some integer type
     if values.size and (values.min() < 0 or values.max() > 65535):
-        msg = "32-bit pixels outside 0..65535; save as 8 or 16 bit"
-        raise ValueError(msg)
+        msg = f"{path}: 32-bit pixels outside 0..65535; save as 8 or 16 bit"
+        raise DatasetError(msg)
     grey = (values >> 8).astype(np.uint8)
     transparent = image.info.get("transparency")
     if isinstance(transparent, int):
