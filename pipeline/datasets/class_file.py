@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from fsnl.cache.errors import DatasetError
-from fsnl.pipeline.datasets.class_names import one_spelling, printable, some_of
+from fsnl.pipeline.datasets.names import one_spelling, printable, some_of
 
 _HEADINGS = ("class", "class_name", "label", "name")
 

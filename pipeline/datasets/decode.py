@@ -22,6 +22,7 @@ from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
+from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.quiet import pillow_quiet
 
 # File kinds and the extensions they go by. No kind that Pillow hands to another program (EPS).
@@ -109,7 +110,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         with path.open("rb") as file, pillow_quiet():
             start = file.read(30)
             if not start:
-                msg = f"{path}: empty file (0 bytes)"
+                msg = f"{printable(path)}: empty file (0 bytes)"
                 raise DatasetError(msg)
             if _webp_canvas(start) > MAX_PIXELS:
                 raise Image.DecompressionBombError
@@ -119,17 +120,17 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                 yield image
     except UnidentifiedImageError as error:
         kinds = ", ".join(FORMATS)
-        msg = f"{path}: not an image, or damaged at its start; fsnl reads {kinds}"
+        msg = f"{printable(path)}: not an image, or damaged at its start; fsnl reads {kinds}"
         raise DatasetError(msg) from error
     except Image.DecompressionBombError as error:
-        msg = f"{path}: more than {MAX_PIXELS} pixels; scale the image down"
+        msg = f"{printable(path)}: more than {MAX_PIXELS} pixels; scale the image down"
         raise DatasetError(msg) from error
     except _SPOILED as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the operating system
-            msg = f"{path}: cannot be read: {error.strerror}"
+            msg = f"{printable(path)}: cannot be read: {error.strerror}"
             raise DatasetError(msg) from error
         reason = str(error) or type(error).__name__
-        msg = f"{path}: damaged or cut short: {reason}"
+        msg = f"{printable(path)}: damaged or cut short: {reason}"
         raise DatasetError(msg) from error
 
 
@@ -166,13 +167,13 @@ def _mend_transparency(image: Image.Image) -> None:
 def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
     """The image itself, or in 8 bits where each pixel is one number of more."""
     if image.mode == "F":
-        msg = f"{path}: floating-point pixels, whose black and white are unknown; save as 8 or 16 bit"
+        msg = f"{printable(path)}: floating-point pixels of unknown range; save as 8 or 16 bit"
         raise DatasetError(msg)
     if image.mode != "I" and not image.mode.startswith("I;16"):
         return image
     values = np.asarray(image)  # (H, W) of some integer type
     if values.size and (values.min() < 0 or values.max() > 65535):
-        msg = f"{path}: 32-bit pixels outside 0..65535; save as 8 or 16 bit"
+        msg = f"{printable(path)}: 32-bit pixels outside 0..65535; save as 8 or 16 bit"
         raise DatasetError(msg)
     grey = (values >> 8).astype(np.uint8)
     transparent = image.info.get("transparency")

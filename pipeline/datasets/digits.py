@@ -11,7 +11,7 @@ from fsnl.cache.arrays import I64, U8
 from fsnl.cache.errors import DatasetError
 from fsnl.cache.schema import DatasetInfo, Listing
 from fsnl.pipeline.datasets.base import ImageSet
-from fsnl.pipeline.datasets.class_names import choose_classes
+from fsnl.pipeline.datasets.names import choose_classes
 
 SIDE = 8
 SPLIT = "test"

@@ -11,9 +11,9 @@ from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
 from fsnl.cache.schema import DatasetInfo, Listing
 from fsnl.pipeline.datasets.base import IMAGENET_MEAN, IMAGENET_STD, ImageSet
-from fsnl.pipeline.datasets.class_names import choose_classes, one_spelling, printable, some_of
 from fsnl.pipeline.datasets.decode import decode, header_size
 from fsnl.pipeline.datasets.layout import SPLIT_NAMES, Layout, find_layout
+from fsnl.pipeline.datasets.names import choose_classes, one_spelling, printable, some_of
 from fsnl.pipeline.datasets.walk import (
     Search,
     folder_id,
@@ -64,7 +64,7 @@ def read_folder(root: Path, *, split: str, class_names: Sequence[str] | None = N
     searches = _search_classes(layout.folder, folders, root=root, class_names=class_names)
     searches_with_images = {name: found for name, found in searches.items() if found.images}
     _require_classes(tuple(searches_with_images), n_stray=n_stray, where=printable(layout.folder))
-    listing, names = _in_order(split, folders, searches_with_images)
+    listing, names = _in_order(layout.folder, split, folders=folders, searches=searches_with_images)
     files = _Files(layout.folder, names)
     return ImageSet(
         info=DatasetInfo("folder", native_size=None),
@@ -83,10 +83,10 @@ def _class_folders(folder: Path) -> tuple[dict[str, str], int]:
     n_stray = 0
     for entry in visible(folder):
         if is_folder(entry):
-            require_utf8(entry.path)
+            require_utf8(entry)
             name = one_spelling(entry.name)
             if name in folders:
-                msg = f"{folder}: two folders {name!r}, whose names differ only in Unicode's form; rename one"
+                msg = f"{printable(folder)}: two folders {name!r}, alike but for Unicode's form; rename one"
                 raise DatasetError(msg)
             folders[name] = entry.name
         elif is_image(entry):
@@ -122,7 +122,7 @@ def _require_classes(names: tuple[str, ...], *, n_stray: int, where: str) -> Non
 
 
 def _in_order(
-    split: str, folders: dict[str, str], searches: dict[str, Search]
+    folder: Path, split: str, *, folders: dict[str, str], searches: dict[str, Search]
 ) -> tuple[Listing, tuple[str, ...]]:
     """The listing, and the names of its files on the disk."""
     rows: list[tuple[str, str, int]] = []  # image id, name on the disk, bytes
@@ -136,7 +136,7 @@ def _in_order(
     ids = tuple(row[0] for row in rows)
     for i in range(1, len(ids)):
         if ids[i] == ids[i - 1]:
-            msg = f"two images {ids[i]!r}, whose names differ only in Unicode's form; rename one"
+            msg = f"{printable(folder)}: two images {ids[i]!r}, alike but for Unicode's form; rename one"
             raise DatasetError(msg)
     counts = [len(found.images) for found in searches.values()]
     listing = Listing(

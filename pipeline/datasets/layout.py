@@ -1,10 +1,11 @@
 """Where the class folders of one split lie: in ROOT/<split>, or in ROOT itself."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsnl.cache.errors import DatasetError
-from fsnl.pipeline.datasets.class_names import one_spelling, printable, some_of
+from fsnl.pipeline.datasets.names import one_spelling, printable, some_of
 from fsnl.pipeline.datasets.walk import holds_image, is_folder, is_image, visible
 
 # Names that splits go by. A folder of another name beside them says that they are classes.
@@ -38,10 +39,8 @@ def find_layout(root: Path, split: str) -> Layout:
     Raises:
         DatasetError: ROOT is no folder, cannot be read, or holds other splits than this one.
     """
-    if not root.is_dir():
-        fault = "is a file, not a folder; unpack an archive first" if root.exists() else "no such folder"
-        msg = f"{printable(root)}: {fault}"
-        raise DatasetError(msg)
+    _require_folder(root)
+    split = one_spelling(split)
     names = {one_spelling(entry.name): entry.name for entry in visible(root) if is_folder(entry)}
     splits = sorted(name for name in names if _is_split(name, split) and _has_no_image(root / names[name]))
     if not splits:
@@ -56,8 +55,22 @@ def find_layout(root: Path, split: str) -> Layout:
     return Layout(root / names[split], "")
 
 
+def _require_folder(root: Path) -> None:
+    try:
+        mode = root.stat().st_mode
+    except FileNotFoundError as error:
+        msg = f"{printable(root)}: no such folder"
+        raise DatasetError(msg) from error
+    except OSError as error:
+        msg = f"{printable(root)}: cannot be read: {error.strerror}"
+        raise DatasetError(msg) from error
+    if not stat.S_ISDIR(mode):
+        msg = f"{printable(root)}: a file, not a folder; an archive must be unpacked first"
+        raise DatasetError(msg)
+
+
 def _is_split(name: str, split: str) -> bool:
-    return name == one_spelling(split) or name.lower() in SPLIT_NAMES
+    return name == split or name.lower() in SPLIT_NAMES
 
 
 def _has_no_image(folder: Path) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsnl.cache.errors import DatasetError
-from fsnl.pipeline.datasets.class_names import printable
 from fsnl.pipeline.datasets.decode import EXTENSIONS
+from fsnl.pipeline.datasets.names import printable
 
 # What systems and tools leave in folders, besides everything whose name starts with a dot.
 _CLUTTER = frozenset(
@@ -111,15 +111,15 @@ def search(folder: Path, *, above: tuple[FolderId, ...]) -> Search:
     n_loops = 0
     todo = [(str(folder), "", above)]
     while todo:
-        path, prefix, above = todo.pop()
+        path, prefix, passed = todo.pop()
         here = folder_id(path)
-        if here in above:
+        if here in passed:
             n_loops += 1
             continue
         for entry in visible(path):
             if is_folder(entry):
-                require_utf8(entry.path)
-                todo.append((entry.path, f"{prefix}{entry.name}/", (*above, here)))
+                require_utf8(entry)
+                todo.append((entry.path, f"{prefix}{entry.name}/", (*passed, here)))
             elif is_image(entry) and (n_bytes := _file_size(entry)) is not None:
                 images.append(FoundImage(prefix + entry.name, n_bytes))
             else:
@@ -127,14 +127,14 @@ def search(folder: Path, *, above: tuple[FolderId, ...]) -> Search:
     return Search(images, passed_over, n_loops)
 
 
-def require_utf8(path: str) -> None:
+def require_utf8(entry: os.DirEntry[str]) -> None:
     """Raise `DatasetError` where a name is not UTF-8: the store keeps names as UTF-8 text."""
-    if path.isascii():
+    if entry.name.isascii():
         return
     try:
-        path.encode()
+        entry.name.encode()
     except UnicodeEncodeError as error:
-        msg = f"{path!r}: a name that is not UTF-8; rename it"
+        msg = f"{printable(entry.path)}: a name that is not UTF-8; rename it"
         raise DatasetError(msg) from error
 
 
@@ -145,7 +145,7 @@ def _extension(name: str) -> str:
 
 def _file_size(entry: os.DirEntry[str]) -> int | None:
     """Bytes of a file that should hold an image; None where it is no file (a pipe, a device)."""
-    require_utf8(entry.path)
+    require_utf8(entry)
     try:
         status = entry.stat()
     except OSError as error:
@@ -153,7 +153,7 @@ def _file_size(entry: os.DirEntry[str]) -> int | None:
     if not stat.S_ISREG(status.st_mode):
         return None
     if status.st_size == 0:
-        msg = f"{entry.path}: empty file (0 bytes)"
+        msg = f"{printable(entry.path)}: empty file (0 bytes)"
         raise DatasetError(msg)
     return status.st_size
 

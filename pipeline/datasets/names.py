@@ -1,4 +1,4 @@
-"""Class names: one spelling, and the choice of some of them."""
+"""Names of classes and files: one spelling, how they show in messages, and the choice of classes."""
 
 import difflib
 import unicodedata
