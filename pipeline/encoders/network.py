@@ -49,7 +49,8 @@ def network_encode(
         device: where it runs.
 
     Returns:
-        (B, S, S, 3) uint8 -> (B, D) float32, as `Encoder.encode` is.
+        (B, S, S, 3) uint8 -> (B, D) float32, as `Encoder.encode` is; it raises `EncoderError` where a
+        batch does not fit the device's memory.
 
     Raises:
         EncoderError: the precision is not available, or the network cannot take images of S pixels.
@@ -63,11 +64,15 @@ def network_encode(
 
     def encode(images: U8) -> F32:
         # torch warns of read-only memory, such as a mapped file's; require copies just that
-        batch = torch.from_numpy(np.require(images, requirements=["C", "W"])).to(device)
-        with torch.inference_mode(), arithmetic(), _exact_float32(device):
-            # a view: (B, S, S, 3) in C order is (B, 3, S, S) in channels-last order
-            inputs = batch.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
-            embeddings: F32 = network(inputs).float().cpu().numpy()
+        batch = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+        try:
+            with torch.inference_mode(), arithmetic(), exact_float32(device):
+                # a view: (B, S, S, 3) in C order is (B, 3, S, S) in channels-last order
+                inputs = batch.to(device).permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
+                embeddings: F32 = network(inputs).float().cpu().numpy()
+        except torch.cuda.OutOfMemoryError as error:
+            message = f"{info.name}: {len(images)} images do not fit {device}; use a smaller --batch-size"
+            raise EncoderError(message) from error
         return embeddings
 
     side = preprocessing.crop
@@ -107,7 +112,7 @@ def _arithmetic(precision: str, *, device: torch.device) -> Callable[[], Abstrac
 
 
 @contextmanager
-def _exact_float32(device: torch.device) -> Iterator[None]:
+def exact_float32(device: torch.device) -> Iterator[None]:
     """CUDA computes float32 as float32, not TF32, by the same algorithm every time; flags are put back."""
     if device.type != "cuda":
         yield

@@ -50,16 +50,15 @@ def load_state_dict(network: torch.nn.Module, path: Path, *, unused: tuple[str, 
     try:
         keys = network.load_state_dict(state, strict=False)
     except (RuntimeError, ValueError) as error:
-        message = f"{path}: does not fit {encoder}: {error}"
+        message = f"{path}: does not fit {encoder}: {' '.join(str(error).split())}"
         raise EncoderError(message) from error
     missing = [name for name in keys.missing_keys if not name.endswith("num_batches_tracked")]
-    for names, verb, whose in (
-        (missing, "lacks", f"{encoder} needs"),
-        (keys.unexpected_keys, "holds", f"{encoder} does not have"),
-    ):
-        if names:
-            message = f"{path}: {verb} tensor {names[0]!r} and {len(names) - 1} more that {whose}"
-            raise EncoderError(message)
+    if missing:
+        message = f"{path}: lacks {len(missing)} of the tensors that {encoder} needs, first {missing[0]!r}"
+        raise EncoderError(message)
+    if surplus := keys.unexpected_keys:
+        message = f"{path}: holds {len(surplus)} tensors that {encoder} does not have, first {surplus[0]!r}"
+        raise EncoderError(message)
 
 
 def read_state_dict(path: Path) -> "OrderedDict[str, torch.Tensor]":
@@ -87,10 +86,14 @@ def read_state_dict(path: Path) -> "OrderedDict[str, torch.Tensor]":
     if not isinstance(state, Mapping):
         message = f"{path}: holds a {type(state).__name__}, not a state dict; save the network's state_dict()"
         raise EncoderError(message)
-    others = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    others = [
+        str(name)
+        for name, value in state.items()
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+    ]
     if others or not state:
         names = ", ".join(others[:4]) if others else "nothing"
-        message = f"{path}: holds {names}, not tensors alone; save the network's state_dict()"
+        message = f"{path}: holds {names}, not named tensors alone; save the network's state_dict()"
         raise EncoderError(message)
     return state if isinstance(state, OrderedDict) else OrderedDict(state)
 

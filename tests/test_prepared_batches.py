@@ -1,0 +1,135 @@
+"""Batches decoded ahead by threads: order, bounds, errors, and threads that end."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fsnl.cache.arrays import U8
+from fsnl.cache.errors import DatasetError
+from fsnl.cache.fingerprint import image_digest
+from fsnl.cache.schema import DatasetInfo, Listing, Preprocessing
+from fsnl.pipeline.datasets.base import ImageSet
+from fsnl.pipeline.encoders.batches import prepared_batches
+from fsnl.pipeline.encoders.preprocessing import prepare
+
+PREPROCESSING = Preprocessing(6, 4, "bilinear", True, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+def picture(row: int) -> U8:
+    return np.random.default_rng(row).integers(0, 256, (5 + row % 3, 7, 3), np.uint8)
+
+
+def image_set(n_images: int, *, image: Callable[[int], U8] = picture) -> ImageSet:
+    listing = Listing(
+        split="test",
+        class_names=("a",),
+        labels=np.zeros(n_images, np.int64),
+        image_ids=tuple(str(row) for row in range(n_images)),
+        source_sizes=np.zeros(n_images, np.int64),
+    )
+    return ImageSet(
+        info=DatasetInfo("folder", None),
+        listing=listing,
+        image=image,
+        size=lambda row: (5 + row % 3, 7),
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        found="",
+    )
+
+
+def decoding_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("fsnl-decode")]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("batch_size", [1, 20, 100])
+def test_every_row_comes_once_and_in_order(batch_size: int, workers: int) -> None:
+    images = image_set(67)
+    batches = list(prepared_batches(images, PREPROCESSING, batch_size=batch_size, workers=workers))
+    sizes = [batch_size] * (67 // batch_size) + [67 % batch_size] * (67 % batch_size > 0)
+    assert [len(batch) for batch, _ in batches] == sizes
+    made, digests = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    assert digests.dtype == np.uint64
+    assert digests.tolist() == [image_digest(picture(row)) for row in range(67)]
+    wanted = np.stack([prepare(picture(row), preprocessing=PREPROCESSING) for row in range(67)])
+    np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_range_of_rows_may_be_taken(workers: int) -> None:
+    batches = prepared_batches(
+        image_set(30), PREPROCESSING, batch_size=4, workers=workers, rows=range(10, 16)
+    )
+    digests = [digest for _, part in batches for digest in part.tolist()]
+    assert digests == [image_digest(picture(row)) for row in range(10, 16)]
+
+
+def test_no_images_give_no_batches() -> None:
+    assert not list(prepared_batches(image_set(0), PREPROCESSING, batch_size=4, workers=2))
+
+
+def test_decoding_runs_ahead_but_not_far() -> None:
+    decoded = []
+
+    def image(row: int) -> U8:
+        decoded.append(row)
+        return picture(row)
+
+    batches = prepared_batches(image_set(2000, image=image), PREPROCESSING, batch_size=20, workers=2)
+    for n_taken, _ in enumerate(batches, 1):
+        # 2 threads with 2 tasks of 16 images each are 64 images: 4 batches ahead of the one taken
+        assert 20 * n_taken <= len(decoded) <= 20 * (n_taken + 4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_unreadable_image_raises_as_itself_when_its_batch_is_due(workers: int) -> None:
+    def image(row: int) -> U8:
+        if row in (45, 47, 52):
+            message = f"{row}.jpg: cannot be decoded"
+            raise DatasetError(message)
+        return picture(row)
+
+    batches = prepared_batches(image_set(500, image=image), PREPROCESSING, batch_size=20, workers=workers)
+    next(batches)
+    next(batches)
+    with pytest.raises(DatasetError, match=r"45\.jpg"):
+        next(batches)
+    assert not decoding_threads()
+
+
+def test_closing_early_ends_the_threads_without_decoding_what_is_queued() -> None:
+    def image(row: int) -> U8:
+        if row >= 16:
+            time.sleep(0.05)
+        return picture(row)
+
+    batches = prepared_batches(image_set(5000, image=image), PREPROCESSING, batch_size=16, workers=2)
+    next(batches)
+    assert decoding_threads()
+    start = time.perf_counter()
+    batches.close()
+    assert not decoding_threads()
+    # one image for each thread, of the 64 in the queue
+    assert time.perf_counter() - start < 1.5
+
+
+def test_nothing_starts_before_the_first_batch_is_asked_for() -> None:
+    prepared_batches(image_set(500), PREPROCESSING, batch_size=16, workers=2)
+    assert not decoding_threads()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"batch_size": 0, "workers": 1}, "batch_size 0"),
+        ({"batch_size": 1, "workers": -1}, "workers -1"),
+        ({"batch_size": 1, "workers": 1, "rows": range(5, 31)}, "outside the 30 images of split 'test'"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_at_once(arguments: dict[str, int], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        prepared_batches(image_set(30), PREPROCESSING, **arguments)
