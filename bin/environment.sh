@@ -54,12 +54,13 @@ is_new_enough() {
 
 # Sets base_python: new enough, and able to make environments with pip in them.
 find_python() {
-    local candidate version seen='' without_venv=''
-    for candidate in ${PYTHON:+"$PYTHON"} \
-        ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python3.10 python}; do
+    local candidate version too_old='' without_venv=''
+    local candidates=(python3 python3.14 python3.13 python3.12 python3.11 python3.10 python)
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
         version=$(python_version "$candidate") || continue
         if ! is_new_enough "$version"; then
-            seen="$seen${seen:+, }$candidate is $version"
+            too_old="$too_old${too_old:+, }$candidate is $version"
         elif ! "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
             without_venv=${without_venv:-$candidate}
         else
@@ -69,8 +70,8 @@ find_python() {
     done
     if [ -n "$without_venv" ]; then
         fail "$without_venv has no venv module; install it (on Debian and Ubuntu: apt install python3-venv)"
-    elif [ -n "$seen" ]; then
-        fail "needs Python 3.10 or newer, found none: $seen; install one, or name it: PYTHON=/path/to/python3"
+    elif [ -n "$too_old" ]; then
+        fail "needs Python 3.10 or newer, but $too_old; install one, or name it: PYTHON=/path/to/python3"
     elif [ -n "${PYTHON:-}" ]; then
         fail "PYTHON=$PYTHON does not run; name a Python 3.10 or newer, or unset PYTHON"
     fi
@@ -122,7 +123,7 @@ stamp() {
 explain_pip_failure() {
     local log=$1
     say "the last lines of $log:"
-    grep -v 'is ignored: it is' "$log" | tail -n 12 | sed 's/^/    /' >&2
+    grep -vE "is ignored: it is|: started$|: finished with status 'done'$|Retrying \(Retry" "$log" | tail -n 12 | sed 's/^/    /' >&2
     if grep -q 'No space left on device' "$log"; then
         fail "pip failed: the disk is full (torch alone takes several GB)"
     elif grep -qE 'NewConnectionError|NameResolutionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|SSLError|Connection (aborted|broken|timed out)' "$log"; then
