@@ -6,7 +6,8 @@ is fixed, and a query whose best two classes lie closer than rounding is scored 
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -113,7 +114,7 @@ class _Work:
 
     def run(self, n_threads: int) -> list[list[Prediction]]:
         """All blocks; each worker takes the next one left."""
-        starts = iter(range(0, self._sets[0].n_episodes, self._n_block))
+        starts = deque(range(0, self._sets[0].n_episodes, self._n_block))
         with ThreadPoolExecutor(n_threads, initializer=faiss_search.use_one_thread) as pool:
             workers = [pool.submit(self._worker, starts) for _ in range(n_threads)]
             seconds = np.sum([worker.result() for worker in workers], axis=0) / n_threads
@@ -122,15 +123,26 @@ class _Work:
             for row, times in zip(self._ways, seconds, strict=True)
         ]
 
-    def _worker(self, starts: Iterator[int]) -> F64:
+    def _worker(self, starts: deque[int]) -> F64:
         """Blocks until none is left; returns busy seconds per (set, classifier)."""
+        try:
+            return self._blocks(starts)
+        except BaseException:
+            starts.clear()  # the other workers stop too
+            raise
+
+    def _blocks(self, starts: deque[int]) -> F64:
         most = self._sets[0]
         dim = self._embeddings.shape[1]
         # Two buffers for the worker's life: a fresh allocation per block would cost more than the gather.
         support = np.empty((self._n_block, most.n_way, most.n_shot, dim), np.float32)
         query = np.empty((self._n_block, most.n_way * most.n_query, dim), np.float32)
         seconds = np.zeros((len(self._sets), len(self._classifiers)))
-        for start in starts:
+        while starts:
+            try:
+                start = starts.popleft()
+            except IndexError:  # the last one went to another worker meanwhile
+                break
             block = slice(start, min(start + self._n_block, most.n_episodes))
             n = block.stop - start
             self._block(block, support[:n], query[:n], seconds)
@@ -168,9 +180,8 @@ def _answer(classifier: Classifier, support: F32, query: F32, cosine: F32 | None
         close = _close_calls(scores, margin=classifier.margin)
         for episode in np.flatnonzero(close.any(axis=1)):
             picked = np.flatnonzero(close[episode])
-            precise = classifier.scores(
-                support[episode, None].astype(np.float64), query[episode, None, picked].astype(np.float64)
-            )
+            one_support, few_queries = support[None, episode], query[None, episode, :][:, picked]
+            precise = classifier.scores(one_support.astype(np.float64), few_queries.astype(np.float64))
             ways[episode, picked] = _decide_with_ties(precise[0])
     return ways
 
