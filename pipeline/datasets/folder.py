@@ -13,7 +13,7 @@ from fsnl.cache.schema import DatasetInfo, Listing
 from fsnl.pipeline.datasets.base import IMAGENET_MEAN, IMAGENET_STD, ImageSet
 from fsnl.pipeline.datasets.decode import decode, header_size
 from fsnl.pipeline.datasets.layout import SPLIT_NAMES, Layout, find_layout
-from fsnl.pipeline.datasets.names import choose_classes, one_spelling, printable, some_of
+from fsnl.pipeline.datasets.names import choose_classes, counted, one_spelling, printable, some_of
 from fsnl.pipeline.datasets.walk import (
     Search,
     folder_id,
@@ -112,7 +112,8 @@ def _search_classes(
 
 def _require_classes(names: tuple[str, ...], *, n_stray: int, where: str) -> None:
     if not names:
-        fault = f"{n_stray} images but no class; give each class a folder" if n_stray else "no image"
+        stray = f"{counted(n_stray, 'image')} but no class; give each class a folder"
+        fault = stray if n_stray else "no image"
         msg = f"{where}: {fault}: needed are <class>/<image>, or <split>/<class>/<image>"
         raise DatasetError(msg)
     if all(name.lower() in SPLIT_NAMES for name in names):
@@ -159,12 +160,14 @@ def _describe(layout: Layout, listing: Listing, *, searches: dict[str, Search], 
     remarks = [layout.remark] if layout.remark else []
     if passed_over:
         kinds = ", ".join(sorted(printable(kind) for kind in passed_over if kind)) or "without extension"
-        remarks.append(f"passed over {passed_over.total()} files that are not images ({kinds})")
+        remarks.append(
+            f"passed over {counted(passed_over.total(), 'file')} without an image's extension ({kinds})"
+        )
     if empty:
-        remarks.append(f"passed over {len(empty)} folders without images ({some_of(empty)})")
+        remarks.append(f"passed over {counted(len(empty), 'folder')} without images ({some_of(empty)})")
     if n_stray:
-        remarks.append(f"passed over {n_stray} images beside the class folders")
+        remarks.append(f"passed over {counted(n_stray, 'image')} beside the class folders")
     if n_loops:
-        remarks.append(f"passed over {n_loops} links back to a folder above")
-    counts = f"{len(listing.class_names)} classes, {len(listing.image_ids)} images"
-    return "; ".join([f"{counts} in {printable(layout.folder)}/<class>", *remarks])
+        remarks.append(f"passed over {counted(n_loops, 'link')} back to a folder above")
+    classes, images = f"{len(listing.class_names)} classes", f"{len(listing.image_ids)} images"
+    return "; ".join([f"{classes}, {images} in {printable(layout.folder)}/<class>", *remarks])

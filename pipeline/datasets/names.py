@@ -27,6 +27,11 @@ def some_of(names: Iterable[str]) -> str:
     return ", ".join(quoted[:N_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
+def counted(number: int, noun: str, *, plural: str = "") -> str:
+    """`1 image`, `2 images`, `0 classes`."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def choose_classes(available: Sequence[str], *, wanted: Sequence[str] | None, where: str) -> tuple[str, ...]:
     """The classes to keep, sorted by code point.
 
@@ -46,8 +51,8 @@ def choose_classes(available: Sequence[str], *, wanted: Sequence[str] | None, wh
     if missing:
         near = difflib.get_close_matches(missing[0], available, n=1)
         hint = f"; the closest to {missing[0]!r} is {near[0]!r}" if near else ""
-        classes = "class" if len(missing) == 1 else "classes"
-        msg = f"{where}: {len(missing)} {classes} asked for, not among its {len(available)}: "
+        classes = counted(len(missing), "class", plural="classes")
+        msg = f"{where}: {classes} asked for, not among its {len(available)}: "
         raise DatasetError(msg + some_of(missing) + hint)
     if len(kept) < 2:
         found = f"one class alone ({some_of(kept)})" if kept else "no class"
