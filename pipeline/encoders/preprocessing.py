@@ -40,9 +40,9 @@ def prepare(image: U8, *, preprocessing: Preprocessing) -> U8:
     if long > _STRIP * short:
         return _prepare_strip(image, preprocessing=preprocessing)
     if short != preprocessing.resize:
-        new_long = _new_long(image, resize=preprocessing.resize)
-        size = (preprocessing.resize, new_long) if width <= height else (new_long, preprocessing.resize)
-        image = np.asarray(Image.fromarray(image).resize(size, _FILTERS[preprocessing.interpolation]))
+        new_height, new_width = _resized_shape(height, width, resize=preprocessing.resize)
+        resampling = _FILTERS[preprocessing.interpolation]
+        image = np.asarray(Image.fromarray(image).resize((new_width, new_height), resampling))
     top, left = (_crop_start(side, crop=preprocessing.crop) for side in image.shape[:2])
     return image[top : top + preprocessing.crop, left : left + preprocessing.crop]
 
@@ -65,10 +65,7 @@ def check_preprocessing(preprocessing: Preprocessing) -> None:
 def _prepare_strip(image: U8, *, preprocessing: Preprocessing) -> U8:
     """The same crop from a very long image, resampling its centre only."""
     height, width = image.shape[:2]
-    new_long = _new_long(image, resize=preprocessing.resize)
-    new_height, new_width = (
-        (new_long, preprocessing.resize) if width <= height else (preprocessing.resize, new_long)
-    )
+    new_height, new_width = _resized_shape(height, width, resize=preprocessing.resize)
     crop = preprocessing.crop
     top, left = _crop_start(new_height, crop=crop), _crop_start(new_width, crop=crop)
     down, across = height / new_height, width / new_width  # source pixels per pixel of the resized image
@@ -77,10 +74,10 @@ def _prepare_strip(image: U8, *, preprocessing: Preprocessing) -> U8:
     return np.asarray(resized)
 
 
-def _new_long(image: U8, *, resize: int) -> int:
-    """The longer side after the shorter one became `resize`, rounded as torchvision does."""
-    short, long = sorted(image.shape[:2])
-    return int(resize * long / short)
+def _resized_shape(height: int, width: int, *, resize: int) -> tuple[int, int]:
+    """Height and width once the shorter side is `resize`, rounded as torchvision does."""
+    new_long = int(resize * max(height, width) / min(height, width))
+    return (new_long, resize) if width <= height else (resize, new_long)
 
 
 def _crop_start(side: int, *, crop: int) -> int:
