@@ -18,6 +18,7 @@ import h5py
 import numpy as np
 
 from fsnl.cache.arrays import I64
+from fsnl.cache.aside import new_hdf5
 from fsnl.cache.errors import FormatError, OccupiedError, WriteError
 from fsnl.cache.fingerprint import canonical_json
 from fsnl.cache.schema import FORMAT_VERSION, Json
@@ -52,8 +53,8 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
     aside = Path(name)
     try:
         with _write_errors(path):
-            with h5py.File(
-                aside, "w", libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT
+            with new_hdf5(
+                aside, libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT
             ) as file:
                 set_text(file, "format", file_format)
                 file.attrs["format_version"] = FORMAT_VERSION
@@ -101,10 +102,6 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WriteError(path, f"could not be written: {_reason(error)}") from error
-    except RuntimeError as error:  # how h5py reports a failure while closing
-        if "errno" not in str(error):
-            raise
         raise WriteError(path, f"could not be written: {_reason(error)}") from error
 
 
