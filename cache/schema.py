@@ -210,10 +210,11 @@ class RunSummary:
         classifier, transform: by name.
         accuracy: total_correct / total_queries, in [0, 1].
         sd: standard deviation of the episodes' accuracies, n - 1 in the denominator.
-        ci95: half width of the closed 95 % interval, over episodes of these images (Student's t).
+        ci95: half width of the 95 % interval over episodes (Student's t): closed, about these images alone;
+            open, about other images of these classes, where sampling is `without replacement`.
         ci95_reason: why sd and ci95 are None.
-        ci95_class: half width of the 95 % interval over classes.
-        ci95_class_reason: why it is None.
+        ci95_class: half width of the 95 % interval over classes (delete-one-class jackknife).
+        ci95_class_reason: why it is None, or what makes it doubtful.
         labels_used: what the number cost.
         seconds: classification alone, wall clock, after reading and sampling.
     """

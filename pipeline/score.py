@@ -17,9 +17,8 @@ from fsnl.pipeline.classifiers.engine import Prediction, predict
 from fsnl.pipeline.classifiers.registry import build_classifier
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.episodes import sample_episodes
-from fsnl.pipeline.statistics import closed_interval
+from fsnl.pipeline.statistics import class_interval, episode_interval
 
-NO_CLASS_INTERVAL = "not computed by this version of fsnl"
 # Values looked at in one go when searching for NaN.
 CHECK_VALUES = 1 << 20
 
@@ -152,7 +151,8 @@ def _run(
     correct = count_correct(prediction.ways)
     total, right = episodes.query.size, int(correct.sum(dtype=np.int64))
     per_episode = correct.sum(axis=1, dtype=np.int64) / (episodes.n_way * episodes.n_query)
-    interval = closed_interval(per_episode)
+    interval = episode_interval(per_episode)
+    over_classes = class_interval(per_episode, episodes.classes)
     header, preprocessing = store.header, store.header.preprocessing
     summary = RunSummary(
         store=str(store.path),
@@ -178,8 +178,8 @@ def _run(
         sd=interval.sd,
         ci95=interval.half_width,
         ci95_reason=interval.reason,
-        ci95_class=None,
-        ci95_class_reason=NO_CLASS_INTERVAL,
+        ci95_class=over_classes.half_width,
+        ci95_class_reason=over_classes.reason,
         labels_used=SpentLabels(
             train=header.encoder.labels_used.train,
             val=header.encoder.labels_used.val,

@@ -1,11 +1,19 @@
 """Results as a table for people: what all runs share in a caption, what differs in columns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsnl.cache.schema import RunSummary
 
-CLOSED_NOTE = "± closed 95 % interval over episodes: how well these images were sampled, not new classes"
+OVER_EPISODES = {
+    "with replacement": "± episodes: closed 95 % interval over the episodes: "
+    "how well these images were sampled",
+    "without replacement": "± episodes: open 95 % interval over episodes that share no image: "
+    "what other images of these classes would give",
+}
+OVER_CLASSES = "± classes: 95 % interval over the classes (jackknife): what other classes would give"
+DOUBTFUL = "?"  # after a half width that has a reason to be doubted
+ABSENT = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +30,11 @@ def _count(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _accuracy(run: RunSummary) -> str:
-    half_width = "" if run.ci95 is None else f" ± {100 * run.ci95:.2f}"
-    return f"{100 * run.accuracy:.2f}{half_width}"
+def per_cent(value: float | None, reason: str | None = None) -> str:
+    """A share in per cent; what does not exist is a dash, what is doubtful has a question mark."""
+    if value is None:
+        return ABSENT
+    return f"{100 * value:.2f}{DOUBTFUL if reason else ''}"
 
 
 COLUMNS = (
@@ -43,7 +53,9 @@ COLUMNS = (
     Column("transform", lambda r: r.transform, lambda v: f"transform {v}"),
     Column("shot", lambda r: str(r.n_shot), numeric=True),
     Column("classifier", lambda r: r.classifier),
-    Column("accuracy %", _accuracy, numeric=True),
+    Column("accuracy %", lambda r: per_cent(r.accuracy), numeric=True),
+    Column("± episodes", lambda r: per_cent(r.ci95), numeric=True),
+    Column("± classes", lambda r: per_cent(r.ci95_class, r.ci95_class_reason), numeric=True),
     Column("seconds", lambda r: f"{r.seconds:.2f}", numeric=True),
 )
 # The caption's lines: what was encoded, the episodes, the labels and the transform.
@@ -59,7 +71,7 @@ def to_table(runs: Sequence[RunSummary]) -> str:
     headings, rows, numeric = layout(runs)
     widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
     lines = [_aligned(cells, widths, numeric) for cells in (headings, *rows)]
-    return "\n".join([*caption(runs), "", *lines, "", CLOSED_NOTE])
+    return "\n".join([*caption(runs), "", *lines, "", *interval_notes(runs)])
 
 
 def to_markdown(runs: Sequence[RunSummary]) -> str:
@@ -68,7 +80,8 @@ def to_markdown(runs: Sequence[RunSummary]) -> str:
     rule = ["---:" if right else "---" for right in numeric]
     lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in (headings, rule, *rows)]
     head = [f"{_escaped(line)}  " for line in caption(runs)]
-    return "\n".join([*head, "", *lines, "", CLOSED_NOTE])
+    notes = [f"{_escaped(line)}  " for line in interval_notes(runs)]
+    return "\n".join([*head, "", *lines, "", *notes]).rstrip()
 
 
 def caption(runs: Sequence[RunSummary]) -> list[str]:
@@ -81,6 +94,21 @@ def caption(runs: Sequence[RunSummary]) -> list[str]:
         if words:
             lines.append(", ".join(words))
     return lines
+
+
+def interval_notes(runs: Sequence[RunSummary]) -> list[str]:
+    """What each interval is over, and why some are missing or doubtful; a reason shared by many once."""
+    samplings = dict.fromkeys(run.sampling for run in runs)
+    over_episodes = [OVER_EPISODES.get(s, f"± episodes: 95 % interval over episodes, {s}") for s in samplings]
+    reasons = [f"{mark}  {reason}" for mark, reason in dict.fromkeys(_reasons(runs))]
+    return [*over_episodes, OVER_CLASSES, *reasons]
+
+
+def _reasons(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str]]:
+    for run in runs:
+        for value, reason in ((run.ci95, run.ci95_reason), (run.ci95_class, run.ci95_class_reason)):
+            if reason is not None:
+                yield (ABSENT if value is None else DOUBTFUL), reason
 
 
 def layout(runs: Sequence[RunSummary]) -> tuple[list[str], list[list[str]], list[bool]]:
