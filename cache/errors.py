@@ -36,6 +36,10 @@ class WriteError(CacheError):
     """The file could not be written: no permission, no space, no folder."""
 
 
+class PickleError(CacheError):
+    """A file of pickled or NumPy arrays that is damaged, or asks for anything but arrays and containers."""
+
+
 class DatasetError(FsnlError):
     """Images or class names that cannot be used."""
 

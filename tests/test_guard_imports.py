@@ -10,6 +10,7 @@ from checkout import module_files
 
 # Plain values and digests: NumPy and the standard library only, so anybody may import them.
 VALUES = {"fsnl.cache.arrays", "fsnl.cache.errors", "fsnl.cache.fingerprint", "fsnl.cache.schema"}
+PICKLES = {"fsnl.cache.pickles", "fsnl.cache.pickle_words", "fsnl.cache.numpy_files"}
 PURE = {
     "fsnl.pipeline.episodes",
     "fsnl.pipeline.transforms",
@@ -23,7 +24,9 @@ MAY_IMPORT = {
     **{module: VALUES for module in VALUES},
     "fsnl.pipeline": set(),
     **{module: VALUES | PURE for module in PURE},
-    "fsnl.pipeline.datasets": VALUES,
+    # Pickles of others, read with NumPy and the standard library only.
+    **{module: VALUES | PICKLES for module in PICKLES},
+    "fsnl.pipeline.datasets": VALUES | PICKLES,
     "fsnl.pipeline.encoders": VALUES | {"fsnl.pipeline.datasets.base"},
     # How many cores there are: the standard library only.
     "fsnl.pipeline.cores": set(),
@@ -142,7 +145,7 @@ def test_imports_are_absolute_and_never_by_the_bare_folder_name(module: str) -> 
     assert not [i for i in imports(module) if i.name.startswith(".") or within(i.name, bare)]
 
 
-@pytest.mark.parametrize("module", sorted(VALUES))
+@pytest.mark.parametrize("module", sorted(VALUES | PICKLES))
 def test_plain_values_load_numpy_and_the_standard_library_only(module: str) -> None:
     assert_loads_none_of(module, {"h5py", "faiss", "click", "PIL", *HEAVY})
 
