@@ -46,7 +46,8 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
     """
     check_vacant(path, overwrite=overwrite)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+        # A name may have 255 bytes, and a character of it four.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
     except OSError as error:
         raise WriteError(path, _reason(error)) from error
     os.close(handle)
@@ -68,11 +69,13 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
 
 def check_vacant(path: Path, *, overwrite: bool) -> None:
     """Refuse early what cannot be written later: an occupied path, a missing or closed folder."""
-    if path.is_dir():
+    with _write_errors(path):  # no permission to look, a name too long
+        is_folder, is_there, has_folder = path.is_dir(), path.exists(), path.parent.is_dir()
+    if is_folder:
         raise OccupiedError(path, "is a folder; name a file")
-    if path.exists() and not overwrite:
+    if is_there and not overwrite:
         raise OccupiedError(path, "exists already; use another --out, or --force to replace it")
-    if not path.parent.is_dir():
+    if not has_folder:
         raise WriteError(path, f"there is no folder {path.parent}; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise WriteError(path, f"no permission to write in {path.parent.absolute()}")
@@ -122,9 +125,13 @@ def opened(path: Path, *, file_format: str) -> Iterator[h5py.File]:
     """
     what = {"fsnl.features": "feature store", "fsnl.episodes": "episode file", "fsnl.results": "result file"}
     noun = what[file_format]
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except OSError as error:  # no permission to look, a name too long
+        raise FormatError(path, f"cannot be read: {_reason(error)}") from error
+    if is_folder:
         raise FormatError(path, f"is a folder, needed a {noun}")
-    if not path.exists():
+    if not is_there:
         raise FormatError(path, f"no such {noun}")
     try:
         with h5py.File(path, "r", locking=False) as file:

@@ -52,8 +52,12 @@ class StoreWriter:
         for batch, batch_digests in batches:
             if embeddings is None:
                 embeddings = _create_embeddings(group, n_rows, batch.shape[1])
-            embeddings[rows : rows + len(batch)] = batch
-            digests[rows : rows + len(batch)] = batch_digests
+            if batch.shape[1:] != embeddings.shape[1:]:
+                msg = f"a batch of shape {batch.shape} after others of D = {embeddings.shape[1]}"
+                raise ValueError(msg)
+            if rows + len(batch) <= n_rows:
+                embeddings[rows : rows + len(batch)] = batch
+                digests[rows : rows + len(batch)] = batch_digests
             rows += len(batch)
         if rows != n_rows:
             msg = f"the batches hold {rows} rows, the listing {n_rows}"
