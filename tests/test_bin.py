@@ -298,7 +298,9 @@ def test_a_wheel_that_is_not_the_one_imported_fails(sandbox: Sandbox) -> None:
     assert last_line(done.stderr) == "bin/test: failed: install the wheel"
 
 
-@pytest.mark.parametrize("script", ["bin/quickstart", "bin/test", "bin/bench-start", "bin/bench-intervals", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["bin/quickstart", "bin/test", "bin/bench-start", "bin/bench-intervals", ".ci/run"]
+)
 def test_scripts_can_be_run_and_are_valid(script: str) -> None:
     assert os.access(CHECKOUT / script, os.X_OK)
     subprocess.run(["bash", "-n", CHECKOUT / script], check=True)
