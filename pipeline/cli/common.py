@@ -1,5 +1,6 @@
 """What all commands share: help, version, and how an error becomes one line and an exit code."""
 
+import errno
 import sys
 from typing import Any
 
@@ -24,6 +25,11 @@ class Command(click.Command):
         except MemoryError as error:
             reason = "not enough memory; use fewer --threads, or a smaller --batch-size or --image-size"
             raise _Failure(reason) from error
+        except OSError as error:  # what the system refuses: a name too long, a folder closed meanwhile
+            if error.errno == errno.EPIPE:  # click's own: whoever read the output has gone
+                raise
+            where = "" if error.filename is None else f"{error.filename}: "
+            raise _Failure(f"{where}{error.strerror or error}") from error
 
 
 class _Failure(click.ClickException):
