@@ -10,7 +10,7 @@ For its author:
   command is compared with its standard output (`...` stands for anything, amounts of blank space do not
   matter); a command with nothing after it only has to succeed. Progress and notes go to standard error and
   are not compared.
-* Blocks of any other kind (`text`, `json`, none) are not run.
+* Blocks of any other kind (`text`, `json`, none), and indented ones, are not run.
 * Lines that set up the environment are not run: `bin/...`, `pip ...`, `git clone ...`, `cd fsnl`, and the
   like. The prefix `.venv/bin/` of a command is taken off.
 * A comment right before a block changes how it is run; several are joined by `;`:
@@ -22,8 +22,8 @@ For its author:
   The last writes real images into FOLDER of the chapter's folder, by ../shared/data/materialise.py; on a
   machine without ../shared/data the rest of the chapter is skipped.
 
-In all blocks, and in `code` within the text, a command has to exist and to have the options named, and every
-`bin/...` named anywhere has to exist, whether it is run or not.
+In all blocks, indented ones too, and in `code` within the text, a command has to exist and to have the
+options named, and every `bin/...` named anywhere has to exist, whether it is run or not.
 """
 
 import doctest
@@ -101,7 +101,7 @@ def options_of(command: str) -> frozenset[str]:
 
 
 def command_lines() -> list[tuple[str, str]]:
-    """Where, and what: every shell command in a block, and every piece of `code` in the text."""
+    """Where, and what: every shell command in a block or indented, every piece of `code` in the text."""
     lines = [
         (f"README.md:{block.line}", command.text)
         for chapter in CHAPTERS
@@ -109,9 +109,9 @@ def command_lines() -> list[tuple[str, str]]:
         for command in block.commands
     ]
     text = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), readme())
-    for match in re.finditer(r"`([^`]+)`", text):
+    for match in re.finditer(r"`([^`]+)`|^ {4,}(?:\$ )?((?:[^\n]*\\\n)*[^\n]+)$", text, re.MULTILINE):
         line = text.count("\n", 0, match.start()) + 1
-        lines.append((f"README.md:{line}", match[1]))
+        lines.append((f"README.md:{line}", match[1] or match[2].replace("\\\n", " ")))
     return lines
 
 
@@ -137,7 +137,7 @@ def test_every_command_and_option_in_the_readme_exists() -> None:
 
 
 def test_every_script_in_the_readme_exists() -> None:
-    named = set(re.findall(r"(?<![\w./-])(?:\./)?(bin/[\w-]+)", readme()))
+    named = set(re.findall(r"(?<![\w./-])(?:\./|fsnl/)?(bin/[\w-]+)", readme()))
     assert not [script for script in sorted(named) if not os.access(CHECKOUT / script, os.X_OK)]
 
 
