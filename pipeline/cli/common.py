@@ -29,7 +29,8 @@ class Command(click.Command):
             if error.errno == errno.EPIPE:  # click's own: whoever read the output has gone
                 raise
             where = "" if error.filename is None else f"{error.filename}: "
-            raise _Failure(f"{where}{error.strerror or error}") from error
+            reason = f"{where}{error.strerror or error}"
+            raise _Failure(reason) from error
 
 
 class _Failure(click.ClickException):
