@@ -26,7 +26,7 @@ from fsnl.pipeline.datasets.walk import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class ImageFiles:
     """Image files by row: their names on the disk below one folder."""
 
     folder: Path
@@ -39,7 +39,9 @@ class _Files:
         return header_size(self.folder / self.names[row])
 
 
-def read_folder(root: Path, *, split: str, class_names: Sequence[str] | None = None) -> ImageSet:
+def read_folder(
+    root: Path, *, split: str, class_names: Sequence[str] | None = None, skip_unreadable: bool = False
+) -> ImageSet:
     """List the images of ROOT/<split>/<class>/... or ROOT/<class>/... (see `find_layout`).
 
     Folders inside a class belong to the class. Links are followed. Passed over, and counted in `found`
@@ -51,6 +53,7 @@ def read_folder(root: Path, *, split: str, class_names: Sequence[str] | None = N
         root: a folder.
         split: the split to list; only a name where ROOT holds the classes themselves.
         class_names: the classes to keep, None for all that hold images.
+        skip_unreadable: pass over files that are empty or cannot be looked at, instead of refusing them.
 
     Returns:
         Its images; an image id is the path below the folder that holds the class folders.
@@ -61,11 +64,17 @@ def read_folder(root: Path, *, split: str, class_names: Sequence[str] | None = N
     """
     layout = find_layout(root, split)
     folders, n_stray = _class_folders(layout.folder)
-    searches = _search_classes(layout.folder, folders, root=root, class_names=class_names)
+    kept = sorted(folders)
+    if class_names is not None:
+        kept = list(choose_classes(kept, wanted=class_names, where=printable(layout.folder)))
+    searches = search_classes(
+        layout.folder, {name: folders[name] for name in kept}, root=root, skip_unreadable=skip_unreadable
+    )
+    if class_names is not None:
+        require_images(searches, where=printable(layout.folder))
     searches_with_images = {name: found for name, found in searches.items() if found.images}
     _require_classes(tuple(searches_with_images), n_stray=n_stray, where=printable(layout.folder))
-    listing, names = _in_order(layout.folder, split, folders=folders, searches=searches_with_images)
-    files = _Files(layout.folder, names)
+    listing, files = in_order(layout.folder, split, folders=folders, searches=searches_with_images)
     return ImageSet(
         info=DatasetInfo("folder", native_size=None),
         listing=listing,
@@ -94,20 +103,33 @@ def _class_folders(folder: Path) -> tuple[dict[str, str], int]:
     return folders, n_stray
 
 
-def _search_classes(
-    folder: Path, folders: dict[str, str], *, root: Path, class_names: Sequence[str] | None
+def search_classes(
+    folder: Path, folders: dict[str, str], *, root: Path, skip_unreadable: bool = False
 ) -> dict[str, Search]:
-    """Class name -> what its folder holds, for the classes to keep, in order."""
-    kept = tuple(sorted(folders))
-    if class_names is not None:
-        kept = choose_classes(kept, wanted=class_names, where=printable(folder))
+    """Class name -> what its folder holds, in the order of the classes.
+
+    Args:
+        folder: what holds the class folders.
+        folders: class name -> name on the disk.
+        root: a folder at or above `folder`; links back to either are not followed.
+        skip_unreadable: as of `read_folder`.
+
+    Raises:
+        DatasetError: a folder or file cannot be read, or a file is empty.
+    """
     above = (folder_id(root), folder_id(folder))
-    searches = {name: search(folder / folders[name], above=above) for name in kept}
-    empty = [name for name in kept if not searches[name].images]
-    if class_names is not None and empty:
-        msg = f"{printable(folder)}: no image in {some_of(empty)}; add images, or leave it out of the classes"
+    return {
+        name: search(folder / folders[name], above=above, skip_unreadable=skip_unreadable)
+        for name in sorted(folders)
+    }
+
+
+def require_images(searches: dict[str, Search], *, where: str) -> None:
+    """Raise `DatasetError` where a class has no image."""
+    empty = [name for name, found in searches.items() if not found.images]
+    if empty:
+        msg = f"{where}: no image in {some_of(empty)}; add images, or leave it out of the classes"
         raise DatasetError(msg)
-    return searches
 
 
 def _require_classes(names: tuple[str, ...], *, n_stray: int, where: str) -> None:
@@ -122,16 +144,26 @@ def _require_classes(names: tuple[str, ...], *, n_stray: int, where: str) -> Non
     choose_classes(names, wanted=None, where=where)
 
 
-def _in_order(
+def in_order(
     folder: Path, split: str, *, folders: dict[str, str], searches: dict[str, Search]
-) -> tuple[Listing, tuple[str, ...]]:
-    """The listing, and the names of its files on the disk."""
+) -> tuple[Listing, ImageFiles]:
+    """The listing of classes that all hold images, and its files in the same order.
+
+    Args:
+        folder: what holds the class folders.
+        split: its name.
+        folders: class name -> name on the disk.
+        searches: class name -> what is in it, sorted.
+
+    Raises:
+        DatasetError: two names that differ only in Unicode's form.
+    """
     rows: list[tuple[str, str, int]] = []  # image id, name on the disk, bytes
     for name, found in searches.items():
         of_class = []
         for image in found.images:
             file = f"{folders[name]}/{image.name}"
-            of_class.append((one_spelling(file), file, image.n_bytes))
+            of_class.append((f"{name}/{one_spelling(image.name)}", file, image.n_bytes))
         of_class.sort()
         rows.extend(of_class)
     ids = tuple(row[0] for row in rows)
@@ -147,17 +179,28 @@ def _in_order(
         image_ids=ids,
         source_sizes=np.array([row[2] for row in rows], dtype=np.int64),
     )
-    return listing, tuple(row[1] for row in rows)
+    return listing, ImageFiles(folder, tuple(row[1] for row in rows))
 
 
 def _describe(layout: Layout, listing: Listing, *, searches: dict[str, Search], n_stray: int) -> str:
     """One line: how many classes and images where, and what was passed over."""
+    remarks = [layout.remark] if layout.remark else []
+    remarks += search_remarks(searches)
+    if n_stray:
+        remarks.append(f"passed over {counted(n_stray, 'image')} beside the class folders")
+    classes, images = f"{len(listing.class_names)} classes", f"{len(listing.image_ids)} images"
+    return "; ".join([f"{classes}, {images} in {printable(layout.folder)}/<class>", *remarks])
+
+
+def search_remarks(searches: dict[str, Search]) -> list[str]:
+    """What was passed over in class folders, for the user to know."""
     passed_over: Counter[str] = Counter()
     for found in searches.values():
         passed_over.update(found.passed_over)
     empty = [name for name, found in searches.items() if not found.images]
+    unreadable = [name for found in searches.values() for name in found.unreadable]
     n_loops = sum(found.n_loops for found in searches.values())
-    remarks = [layout.remark] if layout.remark else []
+    remarks = []
     if passed_over:
         kinds = ", ".join(sorted(printable(kind) for kind in passed_over if kind)) or "without extension"
         remarks.append(
@@ -165,9 +208,9 @@ def _describe(layout: Layout, listing: Listing, *, searches: dict[str, Search], 
         )
     if empty:
         remarks.append(f"passed over {counted(len(empty), 'folder')} without images ({some_of(empty)})")
-    if n_stray:
-        remarks.append(f"passed over {counted(n_stray, 'image')} beside the class folders")
     if n_loops:
         remarks.append(f"passed over {counted(n_loops, 'link')} back to a folder above")
-    classes, images = f"{len(listing.class_names)} classes", f"{len(listing.image_ids)} images"
-    return "; ".join([f"{classes}, {images} in {printable(layout.folder)}/<class>", *remarks])
+    if unreadable:
+        files = counted(len(unreadable), "unreadable file")
+        remarks.append(f"skipped {files} ({some_of(sorted(unreadable))})")
+    return remarks

@@ -35,11 +35,13 @@ class Search:
         images: in no order.
         passed_over: extension in lower case -> number of files that are not images.
         n_loops: links back to a folder above themselves, not followed.
+        unreadable: paths of files that could not be looked at, or are empty, where those are skipped.
     """
 
     images: list[FoundImage]
     passed_over: Counter[str]
     n_loops: int
+    unreadable: list[str]
 
 
 def folder_id(folder: Path | str) -> FolderId:
@@ -93,12 +95,13 @@ def holds_image(folder: Path) -> bool:
     return False
 
 
-def search(folder: Path, *, above: tuple[FolderId, ...]) -> Search:
+def search(folder: Path, *, above: tuple[FolderId, ...], skip_unreadable: bool = False) -> Search:
     """Find every image below a folder, in folders of any depth, through links.
 
     Args:
         folder: where to search.
         above: the folders that it was reached through: a link back to one of them is not followed.
+        skip_unreadable: list such files, instead of refusing them.
 
     Returns:
         The images, and what was passed over.
@@ -108,6 +111,7 @@ def search(folder: Path, *, above: tuple[FolderId, ...]) -> Search:
     """
     images: list[FoundImage] = []
     passed_over: Counter[str] = Counter()
+    unreadable: list[str] = []
     n_loops = 0
     todo = [(str(folder), "", above)]
     while todo:
@@ -120,11 +124,19 @@ def search(folder: Path, *, above: tuple[FolderId, ...]) -> Search:
             if is_folder(entry):
                 require_utf8(entry)
                 todo.append((entry.path, f"{prefix}{entry.name}/", (*passed, here)))
-            elif is_image(entry) and (n_bytes := _file_size(entry)) is not None:
-                images.append(FoundImage(prefix + entry.name, n_bytes))
-            else:
+                continue
+            try:
+                n_bytes = _file_size(entry) if is_image(entry) else None
+            except DatasetError:
+                if not skip_unreadable:
+                    raise
+                unreadable.append(printable(entry.path))
+                continue
+            if n_bytes is None:
                 passed_over[_extension(entry.name)] += 1
-    return Search(images, passed_over, n_loops)
+            else:
+                images.append(FoundImage(prefix + entry.name, n_bytes))
+    return Search(images, passed_over, n_loops, unreadable)
 
 
 def require_utf8(entry: os.DirEntry[str]) -> None:
