@@ -9,6 +9,10 @@ supports: with one seed the queries are the same for every K, and the supports o
 those of K = 5. The random bits are raw Philox words: stream 0 for the classes, stream 1 + i for draw i
 in a class, each keyed (seed, stream) and read at position e * W + w; so episode e does not depend on how
 many episodes are drawn, and no NumPy distribution whose stream could change is involved.
+
+Drawn without replacement, an image serves in one episode at most (Lafargue et al. 2024, "Oops, I Sampled it
+Again"): the rows of each class are put in a random order and used up from its start, and each episode takes
+N of the classes that have K + Q rows left. Its two streams lie apart from those above.
 """
 
 import numpy as np
@@ -18,6 +22,9 @@ from fsnl.cache.errors import EpisodeError
 from fsnl.cache.schema import Episodes
 
 SAMPLER = "fsnl-philox-1"
+ONCE_SAMPLER = "fsnl-philox-once-1"
+# Streams without replacement: the words that order the rows, and the draws of classes.
+ROW_STREAM, CLASS_STREAM = 1 << 32, (1 << 32) + 1
 # Episodes drawn at a time: the working arrays stay in the cache, and a million episodes in memory.
 BLOCK = 2048
 
@@ -77,6 +84,79 @@ def sample_episodes(
         sampler=SAMPLER,
         sampling="with replacement",
     )
+
+
+def sample_episodes_without_replacement(
+    labels: I64,
+    *,
+    n_way: int,
+    n_shot: int,
+    n_query: int,
+    n_episodes: int,
+    seed: int,
+    class_names: tuple[str, ...] | None = None,
+) -> Episodes:
+    """Draw episodes that share no row, until fewer than n_way classes have enough rows left.
+
+    Args:
+        labels: (N,) int64, as in `sample_episodes`; so are the other arguments, save for one.
+        n_episodes: how many at most.
+
+    Returns:
+        Episodes, as in `sample_episodes`; E is the number there are. Episode e does not depend on n_episodes,
+        but another n_shot gives other queries.
+
+    Raises:
+        EpisodeError: as in `sample_episodes`.
+
+    >>> labels = np.repeat(np.arange(3), 6)
+    >>> episodes = sample_episodes_without_replacement(
+    ...     labels, n_way=2, n_shot=1, n_query=2, n_episodes=100, seed=1
+    ... )
+    >>> episodes.n_episodes, len(np.unique(episodes.query)), len(np.unique(episodes.support))
+    (3, 12, 6)
+    """
+    _check_arguments(n_way=n_way, n_shot=n_shot, n_query=n_query, n_episodes=n_episodes, seed=seed)
+    counts = np.bincount(labels)
+    _check_feasible(counts, n_way=n_way, n_shot=n_shot, n_query=n_query, class_names=class_names)
+    ranked = np.argsort(labels, kind="stable")
+    words = _raw_bits(seed=seed, stream=ROW_STREAM, first=0, count=len(labels))
+    rows = ranked[np.lexsort((words, labels[ranked]))].astype(np.int64, copy=False)  # shuffled in each class
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    used = n_shot + n_query
+    turns = _take_turns(counts // used, n_way=n_way, n_episodes=n_episodes, seed=seed)
+    first = starts[turns[..., 0]] + used * turns[..., 1]
+    picks = rows[first[..., None] + np.arange(used)]  # (E, W, Q + K)
+    return Episodes(
+        classes=np.ascontiguousarray(turns[..., 0]),
+        support=np.ascontiguousarray(picks[:, :, n_query:]),
+        query=np.ascontiguousarray(picks[:, :, :n_query]),
+        seed=seed,
+        sampler=ONCE_SAMPLER,
+        sampling="without replacement",
+    )
+
+
+def _take_turns(portions: I64, *, n_way: int, n_episodes: int, seed: int) -> I64:
+    """Which classes take part in each episode, and for which time: (E, n_way, 2) int64.
+
+    Args:
+        portions: (C,) int64, how many episodes each class can take part in.
+    """
+    most = min(n_episodes, int(portions.sum()) // n_way)
+    bits = _raw_bits(seed=seed, stream=CLASS_STREAM, first=0, count=most * n_way).reshape(most, n_way)
+    left = portions.tolist()
+    turns = []
+    for words in bits:
+        able = [c for c, n in enumerate(left) if n > 0]
+        if len(able) < n_way:
+            break
+        ranks = _bounded(words, np.arange(len(able), len(able) - n_way, -1, dtype=np.uint64))
+        chosen = [able.pop(rank) for rank in ranks.tolist()]
+        turns.append([(c, portions[c] - left[c]) for c in chosen])
+        for c in chosen:
+            left[c] -= 1
+    return np.array(turns, dtype=np.int64)
 
 
 def _draw_classes(n_classes: int, *, n_way: int, seed: int, episodes: slice) -> I64:

@@ -16,7 +16,7 @@ from fsnl.cache.schema import EncoderInfo, Episodes, Features, RunSummary, Spent
 from fsnl.pipeline.classifiers.engine import Prediction, predict
 from fsnl.pipeline.classifiers.registry import build_classifier
 from fsnl.pipeline.cores import usable_cores
-from fsnl.pipeline.episodes import sample_episodes
+from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 from fsnl.pipeline.statistics import class_interval, episode_interval
 
 # Values looked at in one go when searching for NaN.
@@ -25,13 +25,18 @@ CHECK_VALUES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """Which episodes to draw: for every number of shots the same queries, with nested supports."""
+    """Which episodes to draw.
+
+    For every number of shots the same queries, with nested supports. Without replacement no two episodes of
+    a number of shots share an image, `n_episodes` is the most there may be, and nothing nests.
+    """
 
     n_way: int = 5
     shots: tuple[int, ...] = (1, 5)
     n_query: int = 15
     n_episodes: int = 10_000
     seed: int = 0
+    without_replacement: bool = False
 
 
 def score_stores(
@@ -115,8 +120,9 @@ def _episodes(
     store: FeatureStore, features: Features, wanted: EpisodePlan | Sequence[Path]
 ) -> list[Episodes]:
     if isinstance(wanted, EpisodePlan):
+        sample = sample_episodes_without_replacement if wanted.without_replacement else sample_episodes
         return [
-            sample_episodes(
+            sample(
                 features.labels,
                 n_way=wanted.n_way,
                 n_shot=n_shot,

@@ -18,12 +18,26 @@ from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
 @click.option("--query", type=click.IntRange(min=1), default=15, help="Query images per class.")
 @click.option("--episodes", type=click.IntRange(min=1), default=10_000, help="How many episodes.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="What they are drawn from.")
+@click.option(
+    "--without-replacement",
+    is_flag=True,
+    help="Use each image in one episode at most; --episodes is then how many at most.",
+)
 @click.option("--split", default="test", help="Split of the store.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Episode file to write.")
 @click.option("--force", is_flag=True, help="Replace what lies at --out.")
 @click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
 def main(
-    store: Path, way: int, shot: int, query: int, episodes: int, seed: int, split: str, out: Path, force: bool
+    store: Path,
+    way: int,
+    shot: int,
+    query: int,
+    episodes: int,
+    seed: int,
+    without_replacement: bool,
+    split: str,
+    out: Path,
+    force: bool,
 ) -> None:
     """Draw few-shot episodes from the labels of STORE and write them to an HDF5 episode file.
 
@@ -33,11 +47,12 @@ def main(
     from fsnl.cache.fingerprint import episodes_sha256
     from fsnl.cache.hdf5 import check_vacant
     from fsnl.cache.reader import open_store
-    from fsnl.pipeline.episodes import sample_episodes
+    from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 
     check_vacant(out, overwrite=force)
     labelled = open_store(store).features(split)
-    drawn = sample_episodes(
+    sample = sample_episodes_without_replacement if without_replacement else sample_episodes
+    drawn = sample(
         labelled.labels,
         n_way=way,
         n_shot=shot,
@@ -48,5 +63,6 @@ def main(
     )
     content = EpisodeFile(episodes=drawn, split=split, labels_sha256=labelled.labels_sha256)
     write_episode_file(out, content, overwrite=force)
-    note(f"{drawn.n_episodes:,} episodes, {episodes_sha256(drawn)}")
+    most = f" of at most {episodes:,}" if without_replacement else ""
+    note(f"{drawn.n_episodes:,} episodes{most}, {episodes_sha256(drawn)}")
     click.echo(out)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fsnl.cache.schema import RunSummary
 
 FORMATS = ("table", "json", "csv", "markdown")
-EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed")
+EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacement")
 
 
 @click.command(
@@ -36,6 +36,11 @@ EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed")
 @click.option("--query", type=click.IntRange(min=1), default=15, help="Query images per class.")
 @click.option("--episodes", type=click.IntRange(min=1), default=10_000, help="How many episodes.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="What they are drawn from.")
+@click.option(
+    "--without-replacement",
+    is_flag=True,
+    help="Use each image in one episode at most; --episodes is then how many at most.",
+)
 @click.option("--split", default="test", help="Split of the stores.")
 @click.option(
     "--episodes-file",
@@ -44,7 +49,7 @@ EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed")
     multiple=True,
     show_default="none",
     help="Use these episodes instead of drawing; repeatable, not together with "
-    "--way, --shot, --query, --episodes, --seed.",
+    "--way, --shot, --query, --episodes, --seed, --without-replacement.",
 )
 @click.option(
     "--classifier",
@@ -76,6 +81,7 @@ def main(
     query: int,
     episodes: int,
     seed: int,
+    without_replacement: bool,
     split: str,
     episode_files: tuple[Path, ...],
     classifiers: tuple[str, ...],
@@ -97,7 +103,14 @@ def main(
 
     if out is not None:
         check_vacant(out, overwrite=force)
-    plan = EpisodePlan(n_way=way, shots=shots, n_query=query, n_episodes=episodes, seed=seed)
+    plan = EpisodePlan(
+        n_way=way,
+        shots=shots,
+        n_query=query,
+        n_episodes=episodes,
+        seed=seed,
+        without_replacement=without_replacement,
+    )
     result = score_stores(
         [open_store(path) for path in stores] if stores else [_newest()],
         episodes=episode_files or plan,
