@@ -55,7 +55,7 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
     try:
         with _write_errors(path):
             with new_hdf5(
-                aside, libver="latest", alignment_threshold=ALIGNMENT, alignment_interval=ALIGNMENT
+                aside, libver="latest", alignment_threshold=1, alignment_interval=ALIGNMENT
             ) as file:
                 set_text(file, "format", file_format)
                 file.attrs["format_version"] = FORMAT_VERSION
@@ -150,7 +150,8 @@ def opened(path: Path, *, file_format: str) -> Iterator[h5py.File]:
 def _check_format(path: Path, file: h5py.File, *, file_format: str, noun: str, nouns: dict[str, str]) -> None:
     found = text_attribute(file, "format") if "format" in file.attrs else None
     if found != file_format:
-        is_a = f"a {nouns[found]}" if found in nouns else "an HDF5 file that fsnl did not make"
+        other = nouns.get(found or "", "HDF5 file that fsnl did not make")
+        is_a = f"{'an' if other[0] in 'eH' else 'a'} {other}"
         raise FormatError(path, f"is {is_a}, needed a {noun}")
     version = int(file.attrs["format_version"])
     if version != FORMAT_VERSION:
@@ -169,6 +170,9 @@ def set_text(node: h5py.HLObject, name: str, text: str) -> None:
 
 def text_attribute(node: h5py.HLObject, name: str) -> str:
     """An attribute stored as text."""
+    if name not in node.attrs:
+        msg = f"attribute {name} of {node.name} is missing"
+        raise KeyError(msg)
     value = node.attrs[name]
     if isinstance(value, bytes):
         return value.decode()

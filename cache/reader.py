@@ -11,6 +11,7 @@ import numpy as np
 from fsnl.cache import hdf5
 from fsnl.cache.arrays import F32
 from fsnl.cache.errors import FormatError, MismatchError
+from fsnl.cache.fingerprint import labels_sha256
 from fsnl.cache.schema import (
     FEATURES_FORMAT,
     DatasetInfo,
@@ -89,9 +90,10 @@ def open_store(path: Path | str) -> FeatureStore:
 
 def _record(node: h5py.HLObject, name: str, make: Callable[[Any], T]) -> T:
     """A value of ours from a JSON attribute."""
+    data = hdf5.json_attribute(node, name)
     try:
-        return make(hdf5.json_attribute(node, name))
-    except (TypeError, ValueError, AttributeError) as error:
+        return make(data)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
         msg = f"attribute {name} of {node.name} does not hold what it should ({error})"
         raise KeyError(msg) from error
 
@@ -116,6 +118,10 @@ def _read_features(path: Path, group: h5py.Group, *, split: str) -> Features:
         raise FormatError(path, f"split {split!r}: embeddings, labels, ids and digests differ in length")
     if len(labels) and not 0 <= labels.min() <= labels.max() < len(class_names):
         raise FormatError(path, f"split {split!r}: labels outside 0..{len(class_names) - 1}")
+    digest = hdf5.text_attribute(group, "labels_sha256")
+    if digest != labels_sha256(class_names, image_ids, labels):
+        reason = f"split {split!r}: names, ids or labels do not fit labels_sha256: damaged or edited"
+        raise FormatError(path, f"{reason}; extract again")
     return Features(
         split=split,
         embeddings=embeddings,
@@ -123,7 +129,7 @@ def _read_features(path: Path, group: h5py.Group, *, split: str) -> Features:
         class_names=class_names,
         image_ids=image_ids,
         image_digests=digests,
-        labels_sha256=hdf5.text_attribute(group, "labels_sha256"),
+        labels_sha256=digest,
     )
 
 
