@@ -19,13 +19,19 @@ import numpy as np
 
 from fsnl.cache.arrays import I64
 from fsnl.cache.aside import new_hdf5
-from fsnl.cache.errors import FormatError, OccupiedError, WriteError
+from fsnl.cache.checksums import changed_groups, seal
+from fsnl.cache.errors import FormatError, FsnlError, OccupiedError, WriteError
 from fsnl.cache.fingerprint import canonical_json
 from fsnl.cache.schema import FORMAT_VERSION, Json
 
 # Attributes live in the object's header: HDF5 allows 64 KiB there.
 MAX_ATTRIBUTE_BYTES = 60_000
 ALIGNMENT = 64
+
+NOUNS = {"fsnl.features": "feature store", "fsnl.episodes": "episode file", "fsnl.results": "result file"}
+
+# What h5py, and our own reading of what it returns, raise on spoiled bytes.
+_SPOILED = (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 @contextlib.contextmanager
@@ -62,6 +68,7 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
                 set_text(file, "created_by", f"fsnl {metadata.version('fsnl')}")
                 set_text(file, "created", datetime.now(timezone.utc).isoformat(timespec="seconds"))
                 yield file
+                seal(file)
             _publish(aside, path, overwrite=overwrite)
     finally:
         aside.unlink(missing_ok=True)
@@ -113,50 +120,70 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     inner = re.search(r"error message = '([^']*)'", str(error))
-    return inner.group(1) if inner else str(error)
+    return inner.group(1) if inner else " ".join(str(error).split()) or type(error).__name__
 
 
 @contextlib.contextmanager
 def opened(path: Path, *, file_format: str) -> Iterator[h5py.File]:
     """An existing file of ours, open for reading.
 
+    When the block ends, attributes and structure are held against their checksums: what was read of them
+    is as it was written. The bytes of data sets are not (see `fsnl.cache.verify`).
+
     Raises:
         FormatError: not there, not HDF5, not of this format, incomplete, damaged, or of an unknown version.
     """
-    what = {"fsnl.features": "feature store", "fsnl.episodes": "episode file", "fsnl.results": "result file"}
-    noun = what[file_format]
+    noun = NOUNS[file_format]
     try:
         is_folder, is_there = path.is_dir(), path.exists()
     except OSError as error:  # no permission to look, a name too long
         raise FormatError(path, f"cannot be read: {_reason(error)}") from error
     if is_folder:
-        raise FormatError(path, f"is a folder, needed a {noun}")
+        raise FormatError(path, f"is a folder, needed {_a(noun)}")
     if not is_there:
         raise FormatError(path, f"no such {noun}")
     try:
         with h5py.File(path, "r", locking=False) as file:
-            _check_format(path, file, file_format=file_format, noun=noun, nouns=what)
+            _check_format(path, file, file_format=file_format)
             yield file
+            _check_attributes(path, file)
+    except FsnlError:
+        raise
     except PermissionError as error:
         raise FormatError(path, "no permission to read it") from error
-    except (OSError, RuntimeError) as error:
-        if path.stat().st_size and not h5py.is_hdf5(path):
-            raise FormatError(path, f"not an HDF5 file, needed a {noun}") from error
-        raise FormatError(path, f"truncated or damaged {noun} ({_reason(error)}); make it again") from error
-    except KeyError as error:
-        raise FormatError(path, f"damaged {noun}: {error.args[0]}; make it again") from error
+    except _SPOILED as error:
+        raise FormatError(path, _damage(path, error, noun=noun)) from error
 
 
-def _check_format(path: Path, file: h5py.File, *, file_format: str, noun: str, nouns: dict[str, str]) -> None:
+def _damage(path: Path, error: Exception, *, noun: str) -> str:
+    """In words, what is wrong with a file that could not be read to the end."""
+    if isinstance(error, KeyError):
+        return f"damaged {noun}: {error.args[0]}; make it again"
+    if path.stat().st_size and not h5py.is_hdf5(path):
+        return f"not an HDF5 file, needed {_a(noun)}"
+    return f"truncated or damaged {noun} ({_reason(error)}); make it again"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "eH" else f"a {noun}"
+
+
+def _check_format(path: Path, file: h5py.File, *, file_format: str) -> None:
     found = text_attribute(file, "format") if "format" in file.attrs else None
     if found != file_format:
-        other = nouns.get(found or "", "HDF5 file that fsnl did not make")
-        is_a = f"{'an' if other[0] in 'eH' else 'a'} {other}"
-        raise FormatError(path, f"is {is_a}, needed a {noun}")
+        other = NOUNS.get(found or "", "HDF5 file that fsnl did not make")
+        raise FormatError(path, f"is {_a(other)}, needed {_a(NOUNS[file_format])}")
     version = int(file.attrs["format_version"])
     if version != FORMAT_VERSION:
         advice = "update fsnl" if version > FORMAT_VERSION else "make the file again"
         raise FormatError(path, f"format_version {version}, this fsnl reads {FORMAT_VERSION}; {advice}")
+
+
+def _check_attributes(path: Path, file: h5py.File) -> None:
+    changed = next(changed_groups(file), None)
+    if changed is not None:
+        reason = f"attributes or arrays of {changed} are not as they were written"
+        raise FormatError(path, f"damaged or edited: {reason}; make it again")
 
 
 def set_text(node: h5py.HLObject, name: str, text: str) -> None:

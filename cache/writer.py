@@ -1,6 +1,7 @@
 """The feature store, written: a stream of batches to one HDF5 file that appears when it is whole."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 
 from fsnl.cache import hdf5
 from fsnl.cache.arrays import F32, U64
+from fsnl.cache.checksums import DATASET_CHECKSUM, set_checksum
 from fsnl.cache.errors import WriteError
 from fsnl.cache.fingerprint import labels_sha256, split_fingerprint
 from fsnl.cache.schema import FEATURES_FORMAT, Json, Listing, StoreHeader
@@ -49,6 +51,8 @@ class StoreWriter:
         digests = group.create_dataset("image_digests", shape=(n_rows,), dtype="<u8")
         rows = 0
         embeddings: h5py.Dataset | None = None
+        # Hashed as they come: reading all of them back would take long.
+        sums = hashlib.sha256(), hashlib.sha256()
         for batch, batch_digests in batches:
             if embeddings is None:
                 embeddings = _create_embeddings(group, n_rows, batch.shape[1])
@@ -58,10 +62,14 @@ class StoreWriter:
             if rows + len(batch) <= n_rows:
                 embeddings[rows : rows + len(batch)] = batch
                 digests[rows : rows + len(batch)] = batch_digests
+                sums[0].update(batch.astype("<f4", copy=False).tobytes())
+                sums[1].update(batch_digests.astype("<u8", copy=False).tobytes())
             rows += len(batch)
         if rows != n_rows:
             msg = f"the batches hold {rows} rows, the listing {n_rows}"
             raise ValueError(msg)
+        for dataset, of_bytes in zip((embeddings, digests), sums, strict=True):
+            set_checksum(dataset, DATASET_CHECKSUM, of_bytes.hexdigest())
 
     def copy_split(self, source: Path, split: str) -> None:
         """Take over a split of another store of the same encoder, as it is."""

@@ -129,6 +129,7 @@ def test_the_layout_is_that_of_the_written_format(tiny_store: Path) -> None:
             "format",
             "format_version",
             "complete",
+            "contents_sha256",
             "created_by",
             "created",
             "dataset",
@@ -139,7 +140,7 @@ def test_the_layout_is_that_of_the_written_format(tiny_store: Path) -> None:
         assert file.attrs["format_version"] == 1
         assert file.attrs["complete"] == np.True_
         group = file["splits/test"]
-        assert set(group.attrs) == {"fingerprint", "labels_sha256", "request"}
+        assert set(group.attrs) == {"contents_sha256", "fingerprint", "labels_sha256", "request"}
         kinds = {name: dataset.dtype.str for name, dataset in group.items()}
         assert kinds["embeddings"] == "<f4"
         assert kinds["labels"] == "<i8"
@@ -326,8 +327,12 @@ def half(path: Path) -> None:
 
 @contextmanager
 def edited(path: Path) -> Iterator[h5py.File]:
+    """The file, to be changed; it then goes without checksums, as one that another program made."""
     with h5py.File(path, "r+") as file:
         yield file
+        for group in (file, file.get("splits"), file.get("splits/test")):
+            if group is not None:
+                del group.attrs["contents_sha256"]
 
 
 def foreign(path: Path) -> None:
