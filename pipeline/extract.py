@@ -24,8 +24,9 @@ from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.encoders.base import Encoder
-from fsnl.pipeline.encoders.batches import prepared_batches
+from fsnl.pipeline.encoders.batches import batch_rows
 from fsnl.pipeline.encoders.registry import EncoderPlan, load_encoder, parse_encoder, plan_encoder
+from fsnl.pipeline.encoders.streaming import embedded_batches
 from fsnl.pipeline.encoders.weights import find_weights
 
 # Called with split, rows done and rows in all.
@@ -62,10 +63,16 @@ class ExtractRequest:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How to run: what may colour the last digits of the embeddings, and no more."""
+    """How to run: what may colour the last digits of the embeddings, and no more.
+
+    Attributes:
+        device: `auto`, `cpu`, `cuda`, `cuda:INDEX` or `mps`.
+        batch_size: images per forward pass, None for what suits the encoder, its image size and device.
+        workers: threads that decode, and on a CPU encode; None for one per core.
+    """
 
     device: str = "auto"
-    batch_size: int = 64
+    batch_size: int | None = None
     workers: int | None = None
 
 
@@ -279,7 +286,7 @@ def _environment(encoder: Encoder, running: Running) -> dict[str, str | int | No
         "system": platform.system(),
         **{name.lower(): metadata.version(name) for name in libraries},
         "device": encoder.device,
-        "batch_size": running.batch_size,
+        "batch_size": running.batch_size or encoder.batch_size,
     }
 
 
@@ -288,15 +295,12 @@ def _embedded(
 ) -> Iterator[tuple[F32, U64]]:
     """Batches of embeddings with the digests of their images, in row order."""
     workers = usable_cores() if running.workers is None else running.workers
-    batches = prepared_batches(
-        image_set, encoder.preprocessing, batch_size=running.batch_size, workers=workers
-    )
     total = len(image_set.listing.image_ids)
+    batches = batch_rows(range(total), batch_size=running.batch_size or encoder.batch_size)
     done = 0
-    for images, digests in batches:
-        embeddings = encoder.encode(images)
+    for embeddings, digests in embedded_batches(image_set, encoder, batches=batches, workers=workers):
         health.look(embeddings, first=done)
-        done += len(images)
+        done += len(embeddings)
         progress(image_set.listing.split, done, total)
         yield embeddings, digests
 

@@ -17,7 +17,7 @@ from fsnl.cache.arrays import U8
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import DatasetInfo, EncoderInfo, LabelsUsed, Listing, Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
-from fsnl.pipeline.encoders.network import choose_device, exact_float32, network_encode
+from fsnl.pipeline.encoders.network import choose_device, exact_float32, network_encoder
 from fsnl.pipeline.encoders.pixels import encode_pixels
 from fsnl.pipeline.encoders.registry import build_encoder, plan_encoder
 from fsnl.pipeline.encoders.state_dict import load_state_dict
@@ -133,7 +133,7 @@ from fsnl.pipeline.encoders.batches import prepared_batches
 from fsnl.pipeline.encoders.registry import build_encoder, plan_encoder
 digits = open_image_set("digits", root=None, split="test", class_names=None)
 encoder = build_encoder("pixels", digits)
-images, _ = next(prepared_batches(digits, encoder.preprocessing, batch_size=8, workers=1))
+images, _ = next(prepared_batches(digits, encoder.preprocessing, batches=[range(8)], workers=1))
 assert encoder.encode(images).shape == (8, 8 * 8 * 3)
 plan = plan_encoder("torchvision:resnet18", digits, weights="random:3")
 assert plan.info.weights == "random:3" and plan.preprocessing.crop == 32
@@ -499,11 +499,11 @@ def test_a_batch_beyond_the_devices_memory_asks_for_a_smaller_one() -> None:
             return inputs.mean((2, 3))
 
     plan = plan_encoder("torchvision:resnet18", image_set(native_size=32), weights="random:0")
-    encode = network_encode(
+    encoder = network_encoder(
         Greedy(), info=plan.info, preprocessing=plan.preprocessing, device=torch.device("cpu")
     )
     with pytest.raises(EncoderError, match="8 images do not fit cpu; use a smaller --batch-size"):
-        encode(noise(8, 32))
+        encoder.encode(noise(8, 32))
 
 
 def test_tf32_is_off_while_a_network_runs_on_cuda_and_as_it_was_afterwards() -> None:

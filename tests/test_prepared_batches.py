@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fsnl.cache.errors import DatasetError
 from fsnl.cache.fingerprint import image_digest
 from fsnl.cache.schema import DatasetInfo, Listing, Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
-from fsnl.pipeline.encoders.batches import prepared_batches
+from fsnl.pipeline.encoders.batches import batch_rows, prepared_batches
 from fsnl.pipeline.encoders.preprocessing import prepare
 
 PREPROCESSING = Preprocessing(6, 4, "bilinear", True, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -49,7 +50,8 @@ def decoding_threads() -> list[threading.Thread]:
 @pytest.mark.parametrize("batch_size", [1, 20, 100])
 def test_every_row_comes_once_and_in_order(batch_size: int, workers: int) -> None:
     images = image_set(67)
-    batches = list(prepared_batches(images, PREPROCESSING, batch_size=batch_size, workers=workers))
+    cut = batch_rows(range(67), batch_size=batch_size)
+    batches = list(prepared_batches(images, PREPROCESSING, batches=cut, workers=workers))
     sizes = [batch_size] * (67 // batch_size) + [67 % batch_size] * (67 % batch_size > 0)
     assert [len(batch) for batch, _ in batches] == sizes
     made, digests = (np.concatenate(parts) for parts in zip(*batches, strict=True))
@@ -60,16 +62,15 @@ def test_every_row_comes_once_and_in_order(batch_size: int, workers: int) -> Non
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_range_of_rows_may_be_taken(workers: int) -> None:
-    batches = prepared_batches(
-        image_set(30), PREPROCESSING, batch_size=4, workers=workers, rows=range(10, 16)
-    )
-    digests = [digest for _, part in batches for digest in part.tolist()]
-    assert digests == [image_digest(picture(row)) for row in range(10, 16)]
+def test_any_batches_may_be_taken_in_any_order(workers: int) -> None:
+    taken = [range(10, 14), range(2, 3), range(0), range(14, 16)]
+    batches = prepared_batches(image_set(30), PREPROCESSING, batches=taken, workers=workers)
+    digests = [part.tolist() for _, part in batches]
+    assert digests == [[image_digest(picture(row)) for row in rows] for rows in taken]
 
 
 def test_no_images_give_no_batches() -> None:
-    assert not list(prepared_batches(image_set(0), PREPROCESSING, batch_size=4, workers=2))
+    assert not list(prepared_batches(image_set(0), PREPROCESSING, batches=[], workers=2))
 
 
 def test_decoding_runs_ahead_but_not_far() -> None:
@@ -79,7 +80,8 @@ def test_decoding_runs_ahead_but_not_far() -> None:
         decoded.append(row)
         return picture(row)
 
-    batches = prepared_batches(image_set(2000, image=image), PREPROCESSING, batch_size=20, workers=2)
+    cut = batch_rows(range(2000), batch_size=20)
+    batches = prepared_batches(image_set(2000, image=image), PREPROCESSING, batches=cut, workers=2)
     for n_taken, _ in enumerate(batches, 1):
         # 2 threads with 2 tasks of 16 images each are 64 images: 4 batches ahead of the one taken
         assert 20 * n_taken <= len(decoded) <= 20 * (n_taken + 4)
@@ -93,7 +95,8 @@ def test_an_unreadable_image_raises_as_itself_when_its_batch_is_due(workers: int
             raise DatasetError(message)
         return picture(row)
 
-    batches = prepared_batches(image_set(500, image=image), PREPROCESSING, batch_size=20, workers=workers)
+    cut = batch_rows(range(500), batch_size=20)
+    batches = prepared_batches(image_set(500, image=image), PREPROCESSING, batches=cut, workers=workers)
     next(batches)
     next(batches)
     with pytest.raises(DatasetError, match=r"45\.jpg"):
@@ -107,7 +110,8 @@ def test_closing_early_ends_the_threads_without_decoding_what_is_queued() -> Non
             time.sleep(0.05)
         return picture(row)
 
-    batches = prepared_batches(image_set(5000, image=image), PREPROCESSING, batch_size=16, workers=2)
+    cut = batch_rows(range(5000), batch_size=16)
+    batches = prepared_batches(image_set(5000, image=image), PREPROCESSING, batches=cut, workers=2)
     next(batches)
     assert decoding_threads()
     start = time.perf_counter()
@@ -118,18 +122,20 @@ def test_closing_early_ends_the_threads_without_decoding_what_is_queued() -> Non
 
 
 def test_nothing_starts_before_the_first_batch_is_asked_for() -> None:
-    prepared_batches(image_set(500), PREPROCESSING, batch_size=16, workers=2)
+    prepared_batches(image_set(500), PREPROCESSING, batches=[range(16)] * 30, workers=2)
     assert not decoding_threads()
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"batch_size": 0, "workers": 1}, "batch_size 0"),
-        ({"batch_size": 1, "workers": -1}, "workers -1"),
-        ({"batch_size": 1, "workers": 1, "rows": range(5, 31)}, "outside the 30 images of split 'test'"),
+        ({"batches": [], "workers": -1}, "workers -1"),
+        ({"batches": [range(4), range(5, 31)], "workers": 1}, "outside the 30 images of split 'test'"),
+        ({"batches": [range(-1, 3)], "workers": 1}, "outside the 30 images of split 'test'"),
     ],
 )
-def test_arguments_out_of_range_are_refused_at_once(arguments: dict[str, int], reason: str) -> None:
+def test_arguments_out_of_range_are_refused_at_once(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         prepared_batches(image_set(30), PREPROCESSING, **arguments)
+    with pytest.raises(ValueError, match="batch_size 0 is less than 1"):
+        batch_rows(range(30), batch_size=0)

@@ -60,9 +60,17 @@ PATH = click.Path(path_type=Path)
     default="fp32",
     help="Arithmetic of the network.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Images per forward pass.")
 @click.option(
-    "--workers", type=click.IntRange(min=0), show_default="one per core", help="Threads that decode images."
+    "--batch-size",
+    type=click.IntRange(min=1),
+    show_default="what suits size and memory",
+    help="Images per forward pass.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    show_default="one per core",
+    help="Threads that decode images and, on a CPU, encode them.",
 )
 @click.option("--out", type=PATH, show_default="a file in $FSNL_HOME", help="Feature store to write.")
 @click.option("--force", is_flag=True, help="Replace what lies at --out.")
@@ -79,7 +87,7 @@ def main(
     image_size: int | None,
     device: str,
     precision: str,
-    batch_size: int,
+    batch_size: int | None,
     workers: int | None,
     out: Path | None,
     force: bool,

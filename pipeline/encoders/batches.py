@@ -1,8 +1,9 @@
 """Prepared image batches, decoded ahead of the encoder by threads: Pillow decodes without the GIL."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from threading import Event
 
 import numpy as np
@@ -19,15 +20,44 @@ _TASK_IMAGES = 16
 Batch = tuple[U8, U64]
 
 
+def batch_rows(rows: range, *, batch_size: int) -> list[range]:
+    """Cut rows into batches, the last one maybe shorter.
+
+    >>> batch_rows(range(10, 15), batch_size=2)
+    [range(10, 12), range(12, 14), range(14, 15)]
+
+    Raises:
+        ValueError: `batch_size` is less than 1.
+    """
+    if batch_size < 1:
+        message = f"batch_size {batch_size} is less than 1"
+        raise ValueError(message)
+    return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+
+
+def check_batches(
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
+) -> None:
+    """Refuse what cannot be decoded.
+
+    Raises:
+        ValueError: `workers`, `batches` or `preprocessing` out of range.
+    """
+    if workers < 0:
+        message = f"workers {workers} is less than 0"
+        raise ValueError(message)
+    n_images = len(image_set.listing.labels)
+    for rows in batches:
+        if rows and not (0 <= min(rows) and max(rows) < n_images):
+            message = f"{rows} reaches outside the {n_images} images of split {image_set.listing.split!r}"
+            raise ValueError(message)
+    check_preprocessing(preprocessing)
+
+
 def prepared_batches(
-    image_set: ImageSet,
-    preprocessing: Preprocessing,
-    *,
-    batch_size: int,
-    workers: int,
-    rows: range | None = None,
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
 ) -> Generator[Batch, None, None]:
-    """Decode and prepare the images of one split, in row order.
+    """Decode and prepare the images of one split, in the order given.
 
     At most two batches, or two tasks for every thread, are decoded ahead: memory does not grow with the
     number of images. An image that cannot be decoded raises when its batch is due, always the first such
@@ -36,56 +66,52 @@ def prepared_batches(
     Args:
         image_set: where the images come from.
         preprocessing: how they are resized and cropped.
-        batch_size: B, images per batch; the last batch may be shorter.
+        batches: the rows of each batch.
         workers: decoding threads; 0 decodes in the calling thread.
-        rows: the rows to take, all of them where None.
 
     Returns:
         Batches of (B, S, S, 3) uint8 with S = `preprocessing.crop`, each with the (B,) uint64 digests
         of the decoded images before any resize.
 
     Raises:
-        ValueError: `batch_size`, `workers`, `rows` or `preprocessing` out of range.
+        ValueError: `workers`, `batches` or `preprocessing` out of range.
     """
-    n_images = len(image_set.listing.labels)
-    rows = range(n_images) if rows is None else rows
-    if batch_size < 1 or workers < 0:
-        message = f"batch_size {batch_size} and workers {workers} must be at least 1 and 0"
-        raise ValueError(message)
-    if rows and not (0 <= min(rows) and max(rows) < n_images):
-        message = f"rows {rows} reach outside the {n_images} images of split {image_set.listing.split!r}"
-        raise ValueError(message)
-    check_preprocessing(preprocessing)
-    batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    check_batches(image_set, preprocessing, batches=batches, workers=workers)
     if workers == 0:
         return _decoded_inline(image_set, preprocessing, batches=batches)
-    return _decoded_ahead(image_set, preprocessing, batches=batches, batch_size=batch_size, workers=workers)
+    return _decoded_ahead(image_set, preprocessing, batches=batches, workers=workers)
 
 
-def _decoded_inline(
-    image_set: ImageSet, preprocessing: Preprocessing, *, batches: list[range]
-) -> Generator[Batch, None, None]:
-    for batch_rows in batches:
-        batch = _empty_batch(len(batch_rows), preprocessing=preprocessing)
-        _fill(batch, image_set, preprocessing, rows=batch_rows, start=0, stopped=Event().is_set)
-        yield batch
-
-
-def _decoded_ahead(
+def decode_rows(
     image_set: ImageSet,
     preprocessing: Preprocessing,
     *,
-    batches: list[range],
-    batch_size: int,
-    workers: int,
+    rows: range,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Batch:
+    """Decode and prepare one batch in the calling thread, giving up between two images once `stopped`."""
+    batch = _empty_batch(len(rows), preprocessing=preprocessing)
+    _fill(batch, image_set, preprocessing, rows=rows, start=0, stopped=stopped)
+    return batch
+
+
+def _decoded_inline(
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range]
 ) -> Generator[Batch, None, None]:
+    for rows in batches:
+        yield decode_rows(image_set, preprocessing, rows=rows)
+
+
+def _decoded_ahead(
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
+) -> Generator[Batch, None, None]:
+    batch_size = max((len(rows) for rows in batches), default=1) or 1
     task_size = min(_TASK_IMAGES, batch_size)
     n_ahead = max(2, -(-2 * workers * task_size // batch_size))
     stop = Event()
-    pending: deque[tuple[Batch, list[Future[None]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fsnl-decode")
 
-    def submit(batch_rows: range) -> None:
+    def submit(batch_rows: range) -> tuple[Batch, list[Future[None]]]:
         batch = _empty_batch(len(batch_rows), preprocessing=preprocessing)
         tasks = [
             pool.submit(
@@ -99,21 +125,17 @@ def _decoded_ahead(
             )
             for start in range(0, len(batch_rows), task_size)
         ]
-        pending.append((batch, tasks))
-
-    def next_batch() -> Batch:
-        batch, tasks = pending.popleft()
-        for task in tasks:
-            task.result()
-        return batch
+        return batch, tasks
 
     try:
-        for batch_rows in batches:
-            submit(batch_rows)
-            if len(pending) > n_ahead:
-                yield next_batch()
+        waiting = iter(batches)
+        pending = deque(submit(rows) for rows in islice(waiting, n_ahead))
         while pending:
-            yield next_batch()
+            batch, tasks = pending.popleft()
+            pending.extend(submit(rows) for rows in islice(waiting, 1))
+            for task in tasks:
+                task.result()
+            yield batch
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

@@ -8,7 +8,7 @@ import torchvision
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import EncoderInfo, Preprocessing
 from fsnl.pipeline.encoders.base import Encoder
-from fsnl.pipeline.encoders.network import choose_device, first_line, network_encode
+from fsnl.pipeline.encoders.network import choose_device, first_line, network_encoder
 from fsnl.pipeline.encoders.state_dict import load_state_dict
 from fsnl.pipeline.encoders.weights import Weights
 
@@ -46,8 +46,7 @@ def torchvision_encoder(
             unused=(f"{head}.", *_AUXILIARY.get(name, ())),
             encoder=f"{info.name} at {preprocessing.crop} pixels",
         )
-    encode = network_encode(network, info=info, preprocessing=preprocessing, device=chosen)
-    return Encoder(info=info, preprocessing=preprocessing, encode=encode, device=str(chosen))
+    return network_encoder(network, info=info, preprocessing=preprocessing, device=chosen)
 
 
 def headless_network(name: str, *, image_size: int, seed: int) -> tuple[torch.nn.Module, str]:
