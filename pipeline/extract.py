@@ -48,6 +48,8 @@ class ExtractRequest:
         image_size: side in pixels, None for the data set's or the encoder's own.
         precision: `fp32`, `bf16` or `fp16`.
         labels_used: labels that the weights' training saw, None where unknown.
+        csv: a list of the images of `folder`, None for class folders.
+        skip_unreadable: leave out images that cannot be decoded, instead of refusing them.
     """
 
     dataset: str = "digits"
@@ -59,6 +61,8 @@ class ExtractRequest:
     image_size: int | None = None
     precision: str = "fp32"
     labels_used: int | None = None
+    csv: Path | None = None
+    skip_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,15 @@ def _open_sets(request: ExtractRequest) -> list[ImageSet]:
     sets = []
     for split in request.splits:
         names = None if request.classes is None else read_class_file(request.classes, split=split)
-        sets.append(open_image_set(request.dataset, root=request.root, split=split, class_names=names))
+        image_set = open_image_set(
+            request.dataset,
+            root=request.root,
+            split=split,
+            class_names=names,
+            csv=request.csv,
+            skip_unreadable=request.skip_unreadable,
+        )
+        sets.append(image_set)
     return sets
 
 
@@ -203,7 +215,7 @@ def _default_path(request: ExtractRequest) -> Path:
     """A file name that the same request, for whatever splits, finds again."""
     identity = asdict(request)
     del identity["splits"]
-    for name in ("root", "classes"):
+    for name in ("root", "classes", "csv"):
         identity[name] = None if identity[name] is None else str(identity[name].resolve())
     digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", request.encoder).strip("-")[:60]

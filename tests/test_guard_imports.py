@@ -11,6 +11,7 @@ from checkout import module_files
 # Plain values and digests: NumPy and the standard library only, so anybody may import them.
 VALUES = {"fsnl.cache.arrays", "fsnl.cache.errors", "fsnl.cache.fingerprint", "fsnl.cache.schema"}
 PICKLES = {"fsnl.cache.pickles", "fsnl.cache.pickle_words", "fsnl.cache.numpy_files"}
+FOREIGN_FILES = {"fsnl.cache.pickles", "fsnl.cache.numpy_files"}
 PURE = {
     "fsnl.pipeline.episodes",
     "fsnl.pipeline.transforms",
@@ -154,7 +155,7 @@ def test_imports_are_absolute_and_never_by_the_bare_folder_name(module: str) -> 
 
 
 @pytest.mark.parametrize("module", sorted(VALUES | PICKLES))
-def test_plain_values_load_numpy_and_the_standard_library_only(module: str) -> None:
+def test_what_data_sets_may_import_of_the_cache_loads_numpy_and_the_standard_library_only(module: str) -> None:
     assert_loads_none_of(module, {"h5py", "faiss", "click", "PIL", *HEAVY})
 
 

@@ -25,7 +25,8 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--dataset",
     default="digits",
-    help="digits (embedded), or folder: ROOT/<split>/<class>/... or ROOT/<class>/...",
+    help="digits (embedded); folder: ROOT/<split>/<class>/... or ROOT/<class>/...; or miniimagenet, "
+    "cifar-fs, fc100, in whichever layout lies at ROOT.",
 )
 @click.option("--root", type=PATH, show_default="none", help="Where the images are.")
 @click.option("--split", "splits", multiple=True, default=("test",), help="Split to encode; repeatable.")
@@ -34,6 +35,17 @@ PATH = click.Path(path_type=Path)
     type=PATH,
     show_default="all",
     help="File of class names to keep: text, CSV or JSON list.",
+)
+@click.option(
+    "--csv",
+    type=PATH,
+    show_default="none",
+    help="Of folder: a list of its images, filename,label[,split], with paths from ROOT.",
+)
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Leave out images that cannot be decoded, and name them, instead of stopping.",
 )
 @click.option("--encoder", default="pixels", help="pixels, or torchvision:NAME.")
 @click.option(
@@ -81,6 +93,8 @@ def main(
     root: Path | None,
     splits: tuple[str, ...],
     classes: Path | None,
+    csv: Path | None,
+    skip_unreadable: bool,
     encoder: str,
     weights: str | None,
     labels_used: int | None,
@@ -113,6 +127,8 @@ def main(
         image_size=image_size,
         precision=precision,
         labels_used=labels_used,
+        csv=csv,
+        skip_unreadable=skip_unreadable,
     )
     running = Running(device=device, batch_size=batch_size, workers=workers)
     path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)

@@ -34,13 +34,13 @@ def read_class_file(path: Path, *, split: str | None = None) -> tuple[str, ...]:
         DatasetError: the file is missing, unreadable, no UTF-8 text, empty, of an unknown shape, or
             lists a name twice.
     """
-    text = _text(path)
+    text = read_text(path)
     suffix = path.suffix.lower()
     try:
         if suffix == ".json":
             names = _from_json(text, split=split)
         elif suffix in (".csv", ".tsv"):
-            names = _from_table(text, delimiter=_delimiter(text, suffix))
+            names = _from_table(text, delimiter=delimiter_of(text, suffix))
         else:
             names = list(io.StringIO(text, newline=None))
     except ValueError as error:
@@ -57,7 +57,8 @@ def read_class_file(path: Path, *, split: str | None = None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A UTF-8 text file, with or without a byte order mark; `DatasetError` where it is none."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -69,7 +70,7 @@ def _text(path: Path) -> str:
         msg = f"{printable(path)}: not UTF-8 text (byte {error.start}); save it as UTF-8"
         raise DatasetError(msg) from error
     if "\0" in text:
-        msg = f"{printable(path)}: not a text file; a list of class names is text, CSV or JSON"
+        msg = f"{printable(path)}: not a text file; a list is text, CSV or JSON"
         raise DatasetError(msg)
     return text
 
@@ -94,7 +95,7 @@ def _from_json(text: str, *, split: str | None) -> list[str]:
     return list(value)
 
 
-def _delimiter(text: str, suffix: str) -> str:
+def delimiter_of(text: str, suffix: str) -> str:
     """Tab in `.tsv`; else comma, or the semicolon of spreadsheets where a comma is the decimal point."""
     heading = text.partition("\n")[0]
     if suffix == ".tsv":

@@ -126,7 +126,7 @@ def search(folder: Path, *, above: tuple[FolderId, ...], skip_unreadable: bool =
                 todo.append((entry.path, f"{prefix}{entry.name}/", (*passed, here)))
                 continue
             try:
-                n_bytes = _file_size(entry) if is_image(entry) else None
+                n_bytes = file_size(entry) if is_image(entry) else None
             except DatasetError:
                 if not skip_unreadable:
                     raise
@@ -139,14 +139,14 @@ def search(folder: Path, *, above: tuple[FolderId, ...], skip_unreadable: bool =
     return Search(images, passed_over, n_loops, unreadable)
 
 
-def require_utf8(entry: os.DirEntry[str]) -> None:
+def require_utf8(entry: os.DirEntry[str] | Path) -> None:
     """Raise `DatasetError` where a name is not UTF-8: the store keeps names as UTF-8 text."""
     if entry.name.isascii():
         return
     try:
         entry.name.encode()
     except UnicodeEncodeError as error:
-        msg = f"{printable(entry.path)}: a name that is not UTF-8; rename it"
+        msg = f"{printable(os.fspath(entry))}: a name that is not UTF-8; rename it"
         raise DatasetError(msg) from error
 
 
@@ -155,17 +155,17 @@ def _extension(name: str) -> str:
     return f".{extension.lower()}" if dot and stem else ""
 
 
-def _file_size(entry: os.DirEntry[str]) -> int | None:
+def file_size(entry: os.DirEntry[str] | Path) -> int | None:
     """Bytes of a file that should hold an image; None where it is no file (a pipe, a device)."""
     require_utf8(entry)
     try:
         status = entry.stat()
     except OSError as error:
-        raise _unreadable(entry.path, error) from error
+        raise _unreadable(os.fspath(entry), error) from error
     if not stat.S_ISREG(status.st_mode):
         return None
     if status.st_size == 0:
-        msg = f"{printable(entry.path)}: empty file (0 bytes)"
+        msg = f"{printable(os.fspath(entry))}: empty file (0 bytes)"
         raise DatasetError(msg)
     return status.st_size
 
