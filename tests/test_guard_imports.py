@@ -11,7 +11,6 @@ from checkout import module_files
 # Plain values and digests: NumPy and the standard library only, so anybody may import them.
 VALUES = {"fsnl.cache.arrays", "fsnl.cache.errors", "fsnl.cache.fingerprint", "fsnl.cache.schema"}
 PICKLES = {"fsnl.cache.pickles", "fsnl.cache.pickle_words", "fsnl.cache.numpy_files"}
-FOREIGN_FILES = {"fsnl.cache.pickles", "fsnl.cache.numpy_files"}
 PURE = {
     "fsnl.pipeline.episodes",
     "fsnl.pipeline.transforms",
