@@ -14,7 +14,7 @@ from stores import clusters, even_labels, write_store
 from fsnl.pipeline.extract import ExtractRequest, extract
 
 # A busy machine is slow, and that is no failure. CI sees the same examples every time.
-settings.register_profile("fsnl", deadline=None, max_examples=50, derandomize="CI" in os.environ)
+settings.register_profile("fsnl", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("fsnl")
 
 

@@ -1,4 +1,4 @@
-"""Small feature stores made through the writer, for tests of what comes after extraction."""
+"""Small feature stores, in memory or made through the writer, for tests of what comes after extraction."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,20 @@ import numpy as np
 import numpy.typing as npt
 
 from fsnl.cache.arrays import F32, I64
-from fsnl.cache.schema import DatasetInfo, EncoderInfo, LabelsUsed, Listing, Preprocessing, StoreHeader
+from fsnl.cache.fingerprint import labels_sha256
+from fsnl.cache.reader import FeatureStore
+from fsnl.cache.schema import (
+    DatasetInfo,
+    EncoderInfo,
+    Episodes,
+    Features,
+    LabelsUsed,
+    Listing,
+    Preprocessing,
+    StoreHeader,
+)
 from fsnl.cache.writer import new_store
+from fsnl.pipeline.score import score
 
 PREPROCESSING = Preprocessing(
     resize=32,
@@ -89,3 +101,32 @@ def clusters(*, n_classes: int, n_per_class: int, dim: int, spread: float = 1.0,
 def even_labels(*, n_classes: int, n_per_class: int) -> I64:
     """(n_classes * n_per_class,) int64: 0, 0, ..., 1, 1, ..."""
     return np.repeat(np.arange(n_classes, dtype=np.int64), n_per_class)
+
+
+def in_memory(embeddings: F32, labels: I64) -> tuple[FeatureStore, Features]:
+    """What opening and reading a store of (N, D) embeddings and (N,) labels would give, without a file."""
+    rows = listing(labels)
+    digest = labels_sha256(rows.class_names, rows.image_ids, labels)
+    features = Features(
+        split="test",
+        embeddings=embeddings,
+        labels=labels,
+        class_names=rows.class_names,
+        image_ids=rows.image_ids,
+        image_digests=np.arange(len(labels), dtype=np.uint64),
+        labels_sha256=digest,
+    )
+    store = FeatureStore(
+        path=Path("memory.h5"),
+        header=header(),
+        splits=("test",),
+        requests={"test": {}},
+        fingerprints={"test": ""},
+    )
+    return store, features
+
+
+def answers(embeddings: F32, labels: I64, episodes: Episodes, classifier: str) -> I64:
+    """The ways that a classifier answers, as scoring gets them: (E, W, Q) int64."""
+    (run,) = score(*in_memory(embeddings, labels), [episodes], classifiers=[classifier], n_threads=1)
+    return run.predictions.astype(np.int64)
