@@ -1,7 +1,9 @@
 """Small feature stores, in memory or made through the writer, for tests of what comes after extraction."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ from fsnl.cache.schema import (
     LabelsUsed,
     Listing,
     Preprocessing,
+    RunSummary,
+    SpentLabels,
     StoreHeader,
 )
 from fsnl.cache.writer import new_store
@@ -130,3 +134,37 @@ def answers(embeddings: F32, labels: I64, episodes: Episodes, classifier: str) -
     """The ways that a classifier answers, as scoring gets them: (E, W, Q) int64."""
     (run,) = score(*in_memory(embeddings, labels), [episodes], classifiers=[classifier], n_threads=1)
     return run.predictions.astype(np.int64)
+
+
+def summary(**changes: Any) -> RunSummary:
+    """A plausible line of results, with some fields changed."""
+    base = RunSummary(
+        store="a.h5",
+        dataset="folder",
+        split="test",
+        encoder="tests",
+        embedding_dim=8,
+        image_size=32,
+        n_way=2,
+        n_shot=1,
+        n_query=4,
+        n_episodes=3,
+        seed=0,
+        sampling="with replacement",
+        labels_sha256="a",
+        queries_sha256="b",
+        episodes_sha256="c",
+        classifier="1nn",
+        transform="none",
+        accuracy=0.5,
+        total_correct=12,
+        total_queries=24,
+        sd=0.1,
+        ci95=0.2,
+        ci95_reason=None,
+        ci95_class=None,
+        ci95_class_reason="two classes",
+        labels_used=SpentLabels(0, 0, 2),
+        seconds=0.1,
+    )
+    return replace(base, **changes)

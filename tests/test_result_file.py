@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from checkout import run
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import even_labels, write_store
+from stores import even_labels, summary, write_store
 
 from fsnl.cache.errors import FormatError, OccupiedError
 from fsnl.cache.reader import open_store
@@ -69,9 +69,9 @@ def result(runs: list[RunSummary], *, seed: int = 0) -> ResultFile:
     rng = np.random.default_rng(seed)
     sets = [episode_set(), episode_set(n_shot=2)]
     stored = []
-    for i, summary in enumerate(runs):
+    for i, given in enumerate(runs):
         predictions = rng.integers(0, 2, (3, 2, 4), dtype=np.uint8)
-        stored.append(StoredRun(summary, sets[i % 2].key, predictions, count_correct(predictions)))
+        stored.append(StoredRun(given, sets[i % 2].key, predictions, count_correct(predictions)))
     return ResultFile({one.key: one for one in sets}, tuple(stored))
 
 
@@ -128,40 +128,6 @@ def test_runs_keep_their_order_beyond_ten(tmp_path: Path) -> None:
     write_result_file(tmp_path / "results.h5", content)
     read = read_result_file(tmp_path / "results.h5")
     assert [stored.summary.classifier for stored in read.runs] == [f"number {i}" for i in range(23)]
-
-
-def summary(**changes: Any) -> RunSummary:
-    """A plausible one."""
-    base = RunSummary(
-        store="a.h5",
-        dataset="folder",
-        split="test",
-        encoder="tests",
-        embedding_dim=8,
-        image_size=32,
-        n_way=2,
-        n_shot=1,
-        n_query=4,
-        n_episodes=3,
-        seed=0,
-        sampling="with replacement",
-        labels_sha256="a",
-        queries_sha256="b",
-        episodes_sha256="c",
-        classifier="1nn",
-        transform="none",
-        accuracy=0.5,
-        total_correct=12,
-        total_queries=24,
-        sd=0.1,
-        ci95=0.2,
-        ci95_reason=None,
-        ci95_class=None,
-        ci95_class_reason="two classes",
-        labels_used=SpentLabels(0, 0, 2),
-        seconds=0.1,
-    )
-    return replace(base, **changes)
 
 
 def test_stores_of_the_same_labels_share_their_episodes(tiny_store: Path, tmp_path: Path) -> None:
