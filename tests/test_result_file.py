@@ -69,9 +69,9 @@ def result(runs: list[RunSummary], *, seed: int = 0) -> ResultFile:
     rng = np.random.default_rng(seed)
     sets = [episode_set(), episode_set(n_shot=2)]
     stored = []
-    for i, given in enumerate(runs):
+    for i, one in enumerate(runs):
         predictions = rng.integers(0, 2, (3, 2, 4), dtype=np.uint8)
-        stored.append(StoredRun(given, sets[i % 2].key, predictions, count_correct(predictions)))
+        stored.append(StoredRun(one, sets[i % 2].key, predictions, count_correct(predictions)))
     return ResultFile({one.key: one for one in sets}, tuple(stored))
 
 
