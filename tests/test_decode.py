@@ -7,47 +7,66 @@ import sys
 import threading
 import warnings
 import zlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
 
+from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets import decode as module
 from fsnl.pipeline.datasets.decode import decode, header_size
 from fsnl.pipeline.datasets.quiet import pillow_quiet
 
 ORIENTATION = 0x0112
-LOSSLESS = {"png": {}, "bmp": {}, "ppm": {}, "tiff": {}, "webp": {"lossless": True}}
+LOSSLESS: dict[str, dict[str, bool]] = {
+    "png": {},
+    "bmp": {},
+    "ppm": {},
+    "tiff": {},
+    "webp": {"lossless": True},
+}
 WHITE, RED, GREEN, BLUE = [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255]
 
 
-def written(folder, name, content):
+def written(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
 
 
-def saved(folder, name, image, **options):
+def saved(
+    folder: Path, name: str, image: Image.Image, *, format: str | None = None, **options: object
+) -> Path:
     path = folder / name
-    image.save(path, **options)
+    image.save(path, format, **options)
     return path
 
 
-def encoded(image, kind, **options):
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
-def png(rows, *, width, bits, colour, chunks=()):
+def png(
+    rows: Sequence[bytes],
+    *,
+    width: int,
+    bits: int,
+    colour: int,
+    chunks: Sequence[tuple[bytes, bytes]] = (),
+) -> bytes:
     """A PNG by hand: Pillow writes neither 2-bit grey nor 16-bit colour."""
 
-    def chunk(name, data):
+    def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = struct.pack(">IIBBBBB", width, len(rows), bits, colour, 0, 0, 0)
@@ -56,11 +75,11 @@ def png(rows, *, width, bits, colour, chunks=()):
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(name, data) for name, data in parts)
 
 
-def big_endian(*values):
+def big_endian(*values: int) -> bytes:
     return struct.pack(f">{len(values)}H", *values)
 
 
-def greys(*values):
+def greys(*values: int) -> list[list[int]]:
     return [[value] * 3 for value in values]
 
 
@@ -90,7 +109,9 @@ COLOURS = [(b"PLTE", bytes(RED + GREEN + BLUE))]
         (png([big_endian(0x1234, 65535, 0x1234, 0)], width=2, bits=16, colour=GREY_ALPHA), greys(18, 255)),
     ],
 )
-def test_each_pixel_coding_gives_the_hand_worked_rgb(tmp_path, content, pixels):
+def test_each_pixel_coding_gives_the_hand_worked_rgb(
+    tmp_path: Path, content: bytes, pixels: list[list[int]]
+) -> None:
     path = written(tmp_path, "image", content)
     assert decode(path).tolist() == [pixels]
     assert header_size(path) == (1, len(pixels))
@@ -111,14 +132,16 @@ def test_each_pixel_coding_gives_the_hand_worked_rgb(tmp_path, content, pixels):
         (8, PALETTE, b"\0\1\1\2", bytes([255, 0, 51]), [RED, WHITE, WHITE, [204, 204, 255]]),
     ],
 )
-def test_a_transparent_colour_shows_white(tmp_path, bits, colour, row, chunk, pixels):
+def test_a_transparent_colour_shows_white(
+    tmp_path: Path, bits: int, colour: int, row: bytes, chunk: bytes, pixels: list[list[int]]
+) -> None:
     chunks = [*(COLOURS if colour == PALETTE else ()), (b"tRNS", chunk)]
     path = written(tmp_path, "image.png", png([row], width=4, bits=bits, colour=colour, chunks=chunks))
     assert decode(path).tolist() == [pixels]
 
 
 @pytest.mark.parametrize("dtype", ["<u2", ">u2", "<i4"])
-def test_tiff_of_more_bits_keeps_the_high_byte_of_sixteen(tmp_path, dtype):
+def test_tiff_of_more_bits_keeps_the_high_byte_of_sixteen(tmp_path: Path, dtype: str) -> None:
     values = np.array([[0, 255, 256], [0x1234, 32768, 65535]], dtype=dtype)
     path = saved(tmp_path, "image.tif", Image.fromarray(values))
     np.testing.assert_array_equal(decode(path)[:, :, 1], values >> 8)
@@ -132,7 +155,9 @@ def test_tiff_of_more_bits_keeps_the_high_byte_of_sixteen(tmp_path, dtype):
         (np.array([[0, -1]], dtype=np.int32), r"32-bit pixels outside 0\.\.65535"),
     ],
 )
-def test_pixels_of_unknown_range_are_refused(tmp_path, values, message):
+def test_pixels_of_unknown_range_are_refused(
+    tmp_path: Path, values: npt.NDArray[np.float32] | npt.NDArray[np.int32], message: str
+) -> None:
     path = saved(tmp_path, "image.tif", Image.fromarray(values))
     with pytest.raises(DatasetError, match=f"image.tif: {message}.*; save as 8 or 16 bit"):
         decode(path)
@@ -146,14 +171,14 @@ def test_pixels_of_unknown_range_are_refused(tmp_path, values, message):
         *[("RGBA", kind, 0) for kind in ("png", "webp")],
     ],
 )
-def test_colour_spaces_give_the_colour_back(tmp_path, mode, kind, within):
+def test_colour_spaces_give_the_colour_back(tmp_path: Path, mode: str, kind: str, within: int) -> None:
     image = Image.new("RGB", (8, 8), (200, 30, 60)).convert(mode)
     path = saved(tmp_path, "image", image, format=kind, **LOSSLESS.get(kind, {}))
     assert np.abs(decode(path).astype(int) - [200, 30, 60]).max() <= within
 
 
 @pytest.mark.parametrize("kind", ["gif", "webp", "png", "tiff"])
-def test_the_first_of_several_images_is_taken(tmp_path, kind):
+def test_the_first_of_several_images_is_taken(tmp_path: Path, kind: str) -> None:
     frames = [Image.new("RGB", (4, 3), colour) for colour in ("red", "blue", "lime")]
     options = {"lossless": True} if kind == "webp" else {}
     path = saved(
@@ -167,7 +192,9 @@ def test_the_first_of_several_images_is_taken(tmp_path, kind):
     image=arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))),
     kind=st.sampled_from(sorted(LOSSLESS)),
 )
-def test_a_lossless_file_gives_its_pixels_back(tmp_path_factory, image, kind):
+def test_a_lossless_file_gives_its_pixels_back(
+    tmp_path_factory: pytest.TempPathFactory, image: U8, kind: str
+) -> None:
     path = saved(
         tmp_path_factory.mktemp("lossless"), "x", Image.fromarray(image), format=kind, **LOSSLESS[kind]
     )
@@ -180,10 +207,10 @@ def test_a_lossless_file_gives_its_pixels_back(tmp_path_factory, image, kind):
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "tiff"])
-def test_the_orientation_of_exif_is_applied(tmp_path, kind):
+def test_the_orientation_of_exif_is_applied(tmp_path: Path, kind: str) -> None:
     stored = np.zeros((8, 16, 3), np.uint8)
     stored[:4, :8], stored[:4, 8:], stored[4:, :8] = 255, 128, 64
-    upright = {
+    upright: dict[int, U8] = {
         1: stored,
         2: stored[:, ::-1],
         3: stored[::-1, ::-1],
@@ -210,13 +237,13 @@ def test_the_orientation_of_exif_is_applied(tmp_path, kind):
 @pytest.mark.parametrize(
     "exif", [b"Exif\0\0", b"Exif\0\0garbage", b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + b"\xff" * 40]
 )
-def test_broken_exif_does_not_matter(tmp_path, kind, exif):
+def test_broken_exif_does_not_matter(tmp_path: Path, kind: str, exif: bytes) -> None:
     path = saved(tmp_path, "image", Image.new("RGB", (4, 3), "red"), format=kind, exif=exif)
     assert decode(path).shape == (3, 4, 3)
     assert header_size(path) == (3, 4)
 
 
-def every_kind():
+def every_kind() -> dict[str, bytes]:
     """Small files of each kind, some with EXIF, animation or transparency."""
     pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 3), dtype=np.uint8)
     image = Image.fromarray(pixels)
@@ -242,7 +269,7 @@ KINDS = every_kind()
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_file_cut_short_is_refused_by_its_name(tmp_path, kind):
+def test_a_file_cut_short_is_refused_by_its_name(tmp_path: Path, kind: str) -> None:
     path = written(tmp_path, "owl.img", KINDS[kind][: len(KINDS[kind]) * 2 // 3])
     with pytest.raises(DatasetError, match=r"owl\.img: (damaged or cut short|not an image, or damaged)"):
         decode(path)
@@ -250,7 +277,9 @@ def test_a_file_cut_short_is_refused_by_its_name(tmp_path, kind):
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)))
-def test_a_spoiled_file_gives_an_image_or_an_error_that_names_it(tmp_path, monkeypatch, data, kind):
+def test_a_spoiled_file_gives_an_image_or_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject, kind: str
+) -> None:
     monkeypatch.setattr(module, "MAX_PIXELS", 10**6)  # a spoiled size is slow to fill, no more
     content = bytearray(KINDS[kind])
     places = st.integers(0, len(content) - 1)
@@ -284,7 +313,9 @@ def test_a_spoiled_file_gives_an_image_or_an_error_that_names_it(tmp_path, monke
     ],
 )
 @pytest.mark.parametrize("read", [decode, header_size])
-def test_what_is_no_image_is_said(tmp_path, content, message, read):
+def test_what_is_no_image_is_said(
+    tmp_path: Path, content: bytes, message: str, read: Callable[[Path], U8 | tuple[int, int]]
+) -> None:
     path = written(tmp_path, "owl.jpg", content)
     if read is header_size and "cut short" in message:
         assert header_size(path) == (8000, 20000)
@@ -293,21 +324,21 @@ def test_what_is_no_image_is_said(tmp_path, content, message, read):
         read(path)
 
 
-def test_a_moving_webp_of_absurd_size_is_refused_before_it_is_allocated(tmp_path):
+def test_a_moving_webp_of_absurd_size_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
     content = bytearray(KINDS["moving webp"])
     content[24:30] = b"\xff" * 6  # a canvas of 2**24 x 2**24
     with pytest.raises(DatasetError, match="more than 178956970 pixels"):
         header_size(written(tmp_path, "owl.webp", bytes(content)))
 
 
-def test_a_path_that_cannot_be_read_is_said(tmp_path):
+def test_a_path_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"owl\.jpg: cannot be read: No such file"):
         decode(tmp_path / "owl.jpg")
     with pytest.raises(DatasetError, match="cannot be read: Is a directory"):
         decode(tmp_path)
 
 
-def test_threads_get_the_same_pixels_and_leave_no_filter(tmp_path):
+def test_threads_get_the_same_pixels_and_leave_no_filter(tmp_path: Path) -> None:
     paths = [written(tmp_path, f"{i}.img", KINDS[kind]) for i, kind in enumerate(sorted(KINDS))]
     broken = written(
         tmp_path, "broken.jpg", encoded(Image.new("RGB", (4, 3)), "JPEG", exif=b"Exif\0\0garbage")
@@ -325,8 +356,8 @@ def test_threads_get_the_same_pixels_and_leave_no_filter(tmp_path):
         assert warnings.filters == before
 
 
-def test_only_pillows_warnings_are_ignored_and_only_inside():
-    def pillow_warns():
+def test_only_pillows_warnings_are_ignored_and_only_inside() -> None:
+    def pillow_warns() -> None:
         exec(
             compile("import warnings; warnings.warn('odd tag')", "x", "exec"),
             {"__name__": "PIL.TiffImagePlugin"},
@@ -334,7 +365,7 @@ def test_only_pillows_warnings_are_ignored_and_only_inside():
 
     inside, leave = threading.Event(), threading.Event()
 
-    def other_thread():
+    def other_thread() -> None:
         with pillow_quiet():
             inside.set()
             leave.wait(10)
@@ -353,7 +384,7 @@ def test_only_pillows_warnings_are_ignored_and_only_inside():
         pillow_warns()
 
 
-def test_the_first_images_of_a_process_may_be_decoded_by_many_threads(tmp_path):
+def test_the_first_images_of_a_process_may_be_decoded_by_many_threads(tmp_path: Path) -> None:
     path = written(tmp_path, "owl.webp", KINDS["webp"])
     code = (
         "import sys, pathlib; from concurrent.futures import ThreadPoolExecutor;"
