@@ -1,6 +1,7 @@
 """Lists of class names as people keep them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ NAMES = st.lists(
 )
 
 
-def written(folder, name, content):
+def written(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -42,20 +43,24 @@ def written(folder, name, content):
         ("c.tsv", "name\tn\nowl\t5\nbarn swallow\t3\n#1\t2\n"),
     ],
 )
-def test_each_shape_of_list_gives_its_names_in_order(tmp_path, name, text, mark, end):
+def test_each_shape_of_list_gives_its_names_in_order(
+    tmp_path: Path, name: str, text: str, mark: bytes, end: str
+) -> None:
     path = written(tmp_path, name, mark + text.replace("\n", end).encode())
     assert read_class_file(path) == ("owl", "barn swallow", "#1")
 
 
 @given(names=NAMES)
-def test_names_written_one_a_line_or_as_json_come_back(tmp_path_factory, names):
+def test_names_written_one_a_line_or_as_json_come_back(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
     folder = tmp_path_factory.mktemp("lists")
     expected = tuple(one_spelling(name) for name in names)
     assert read_class_file(written(folder, "c.txt", "\n".join(names))) == expected
     assert read_class_file(written(folder, "c.json", json.dumps(names))) == expected
 
 
-def test_a_json_object_of_splits_gives_the_split_asked_for(tmp_path):
+def test_a_json_object_of_splits_gives_the_split_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path, "splits.json", '{"train": ["owl"], "test": ["fox", "elk"], "sources": [1]}')
     assert read_class_file(path, split="test") == ("fox", "elk")
     with pytest.raises(DatasetError, match="neither 'classes' nor 'val' in it, but 'train', 'test'"):
@@ -64,7 +69,7 @@ def test_a_json_object_of_splits_gives_the_split_asked_for(tmp_path):
         read_class_file(path)
 
 
-def test_names_come_in_the_composed_form_of_unicode(tmp_path):
+def test_names_come_in_the_composed_form_of_unicode(tmp_path: Path) -> None:
     assert read_class_file(written(tmp_path, "c.txt", "bu\u0308gel\nowl")) == ("b\u00fcgel", "owl")
 
 
@@ -90,18 +95,20 @@ def test_names_come_in_the_composed_form_of_unicode(tmp_path):
         ("c.csv", b'label\n"owl\n', "not a CSV file"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_named_with_the_reason(tmp_path, name, content, message):
+def test_a_list_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     path = written(tmp_path, name, content)
     with pytest.raises(DatasetError, match=f"{name}: .*{message}"):
         read_class_file(path)
 
 
-def test_a_list_that_is_not_there_is_named(tmp_path):
+def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"nowhere\.txt: cannot be read: No such file"):
         read_class_file(tmp_path / "nowhere.txt")
 
 
-def test_a_missing_class_is_named_with_the_closest_there_is():
+def test_a_missing_class_is_named_with_the_closest_there_is() -> None:
     available = [f"class_{i}" for i in range(20)]
     with pytest.raises(
         DatasetError, match="among its 20: 'clas_7'; the closest to 'clas_7' is 'class_7'"
@@ -111,12 +118,12 @@ def test_a_missing_class_is_named_with_the_closest_there_is():
         choose_classes(available, wanted=[f"x{i}" for i in range(8)], where="ROOT")
 
 
-def test_one_class_alone_is_refused():
+def test_one_class_alone_is_refused() -> None:
     for wanted in (["owl"], ["owl", "owl"]):
         with pytest.raises(DatasetError, match=r"one class alone \('owl'\); few-shot episodes need"):
             choose_classes(["owl", "fox"], wanted=wanted, where="ROOT")
 
 
-def test_messages_show_the_first_names_and_count_the_rest():
+def test_messages_show_the_first_names_and_count_the_rest() -> None:
     assert some_of("ab") == "'a', 'b'"
     assert some_of("abcdefg") == "'a', 'b', 'c', 'd', 'e' and 2 more"
