@@ -1,8 +1,11 @@
 """The embedded data set against scikit-learn's own reader."""
 
+import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pytest
@@ -14,7 +17,13 @@ from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.datasets.sizes import uniform_size
 
 
-def test_every_image_and_label_is_scikit_learns():
+class Asked(TypedDict, total=False):
+    root: Path | None
+    split: str
+    class_names: Sequence[str] | None
+
+
+def test_every_image_and_label_is_scikit_learns() -> None:
     bunch = load_digits()
     images = digits.read_digits()
     listing = images.listing
@@ -26,7 +35,7 @@ def test_every_image_and_label_is_scikit_learns():
         np.testing.assert_array_equal(images.image(row), np.repeat(expected[:, :, None], 3, axis=2))
 
 
-def test_rows_are_ordered_by_class_then_image_id():
+def test_rows_are_ordered_by_class_then_image_id() -> None:
     listing = digits.read_digits().listing
     assert listing.class_names == tuple("0123456789")
     rows = list(zip(listing.labels.tolist(), listing.image_ids, strict=True))
@@ -36,22 +45,22 @@ def test_rows_are_ordered_by_class_then_image_id():
     assert len(listing.source_sizes) == 1797
 
 
-def test_the_table_is_read_alike_where_scikit_learn_has_moved_it(monkeypatch):
+def test_the_table_is_read_alike_where_scikit_learn_has_moved_it(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = digits._source()
-    monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for ours, theirs in zip(expected, digits._source(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
         assert ours.dtype == theirs.dtype
 
 
-def test_the_stated_mean_and_deviation_are_those_of_the_images():
+def test_the_stated_mean_and_deviation_are_those_of_the_images() -> None:
     images = digits.read_digits()
     values = np.stack([images.image(row) for row in range(1797)]) / 255
     np.testing.assert_allclose(values.mean(axis=(0, 1, 2)), images.mean, atol=5e-5)
     np.testing.assert_allclose(values.std(axis=(0, 1, 2)), images.std, atol=5e-5)
 
 
-def test_images_span_black_to_white_in_eight_by_eight():
+def test_images_span_black_to_white_in_eight_by_eight() -> None:
     images = digits.read_digits()
     values = np.stack([images.image(row) for row in range(1797)])
     assert (values.min(), values.max()) == (0, 255)
@@ -59,7 +68,7 @@ def test_images_span_black_to_white_in_eight_by_eight():
     assert uniform_size(images) == images.info.native_size == 8
 
 
-def test_chosen_classes_keep_their_images_and_ids():
+def test_chosen_classes_keep_their_images_and_ids() -> None:
     every = digits.read_digits()
     some = digits.read_digits(class_names=["7", "3"])
     assert some.listing.class_names == ("3", "7")
@@ -78,17 +87,18 @@ def test_chosen_classes_keep_their_images_and_ids():
         ({"root": Path("pictures")}, "takes no root; for the images in pictures use --dataset folder"),
     ],
 )
-def test_what_digits_cannot_give_is_said(arguments, message):
+def test_what_digits_cannot_give_is_said(arguments: Asked, message: str) -> None:
+    asked: Asked = {"root": None, "split": "test", "class_names": None, **arguments}
     with pytest.raises(DatasetError, match=message):
-        open_image_set("digits", **{"root": None, "split": "test", "class_names": None, **arguments})
+        open_image_set("digits", **asked)
 
 
-def test_an_unknown_data_set_is_answered_with_those_there_are():
+def test_an_unknown_data_set_is_answered_with_those_there_are() -> None:
     with pytest.raises(DatasetError, match="unknown data set 'imagenet'; there are digits, folder"):
         open_image_set("imagenet", root=None, split="test", class_names=None)
 
 
-def test_reading_needs_neither_scikit_learn_nor_torch():
+def test_reading_needs_neither_scikit_learn_nor_torch() -> None:
     code = (
         "import sys; from fsnl.pipeline.datasets.registry import open_image_set;"
         "open_image_set('digits', root=None, split='test', class_names=None).image(0);"
