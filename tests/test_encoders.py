@@ -7,13 +7,14 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pytest
 import torch
 import torchvision
 
-from fsnl.cache.arrays import U8
+from fsnl.cache.arrays import F32, U8
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import DatasetInfo, EncoderInfo, LabelsUsed, Listing, Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
@@ -23,6 +24,11 @@ from fsnl.pipeline.encoders.registry import build_encoder, plan_encoder
 from fsnl.pipeline.encoders.state_dict import load_state_dict
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
+
+
+class NetworkArguments(TypedDict, total=False):
+    weights: str
+    labels_used: int
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,7 +126,7 @@ def test_the_size_of_pixels_is_asked_for_or_the_benchmarks_or_the_images_own(
         ({"labels_used": 7}, "pixels was not trained and used 0 labels, not 7"),
     ],
 )
-def test_pixels_refuses_what_belongs_to_networks(arguments: dict[str, object], reason: str) -> None:
+def test_pixels_refuses_what_belongs_to_networks(arguments: NetworkArguments, reason: str) -> None:
     with pytest.raises(EncoderError, match=reason):
         build_encoder("pixels", image_set(), **arguments)
 
@@ -249,7 +255,7 @@ def test_the_rows_do_not_depend_on_the_batch() -> None:
 def test_random_weights_are_the_seeds_and_leave_the_global_state_alone() -> None:
     images = noise(2, 32)
 
-    def embeddings(seed: int) -> U8:
+    def embeddings(seed: int) -> F32:
         state = torch.get_rng_state()
         encoder = build_encoder(
             "torchvision:squeezenet1_1", image_set(native_size=32), weights=f"random:{seed}"
@@ -333,7 +339,7 @@ def network() -> torch.nn.Module:
     return library_network("mnasnet0_5", seed=5)
 
 
-def encode_with(weights: str, *, name: str = "mnasnet0_5") -> U8:
+def encode_with(weights: str, *, name: str = "mnasnet0_5") -> F32:
     encoder = build_encoder(f"torchvision:{name}", image_set(native_size=32), weights=weights, device="cpu")
     return encoder.encode(noise(3, 32))
 
