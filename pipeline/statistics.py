@@ -8,10 +8,11 @@ Over the classes: the delete-one-class jackknife (Efron and Stein 1981), which s
 classes would give.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from fsnl.cache.arrays import F64, I64
 
@@ -72,13 +73,44 @@ class ClassDeletions:
     noise: float
 
 
-def half_width(standard_error: float, degrees: int) -> float:
+def half_width(standard_error: float, degrees: float) -> float:
     """Of the 95 % interval by Student's t.
 
     >>> half_width(1.0, 2)
     4.30265...
     """
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * standard_error
+
+
+def p_value(difference: float, standard_error: float, degrees: float) -> float:
+    """Two-sided, of a difference that Student's t would have with a true difference of 0.
+
+    >>> p_value(2.0, 1.0, 2)  # the interval ends at 4.3, so far from significant
+    0.18350...
+    """
+    if standard_error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return float(2 * stdtr(degrees, -abs(difference) / standard_error))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction (1979): p values that hold for all tests of a family together.
+
+    The i-th smallest of m is multiplied by m - i + 1, at most 1, and is no smaller than the one before.
+
+    Args:
+        p_values: one per test; None where there was none, which is not counted.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    present = [(p, i) for i, p in enumerate(p_values) if p is not None]
+    corrected: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(sorted(present)):
+        largest = max(largest, min(1.0, (len(present) - rank) * p))
+        corrected[i] = largest
+    return corrected
 
 
 def episode_interval(accuracies: F64) -> EpisodeInterval:

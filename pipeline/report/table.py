@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsnl.cache.schema import RunSummary
+from fsnl.pipeline.report import grid
 
 OVER_EPISODES = {
     "with replacement": "± episodes: closed 95 % interval over the episodes: "
@@ -44,8 +45,18 @@ COLUMNS = (
     Column("px", lambda r: _count(r.image_size), lambda v: f"{v} px", numeric=True),
     Column("dim", lambda r: str(r.embedding_dim), lambda v: f"{v} dimensions", numeric=True),
     Column("way", lambda r: str(r.n_way), lambda v: f"{v}-way", numeric=True),
-    Column("query", lambda r: str(r.n_query), lambda v: f"{v} queries per class", numeric=True),
-    Column("episodes", lambda r: f"{r.n_episodes:,}", lambda v: f"{v} episodes", numeric=True),
+    Column(
+        "query",
+        lambda r: str(r.n_query),
+        lambda v: "1 query per class" if v == "1" else f"{v} queries per class",
+        numeric=True,
+    ),
+    Column(
+        "episodes",
+        lambda r: f"{r.n_episodes:,}",
+        lambda v: "1 episode" if v == "1" else f"{v} episodes",
+        numeric=True,
+    ),
     Column("sampling", lambda r: r.sampling, lambda v: f"drawn {v}"),
     Column("seed", lambda r: str(r.seed), lambda v: f"seed {v}", numeric=True),
     Column("train labels", lambda r: _count(r.labels_used.train), lambda v: f"{v} labels in training"),
@@ -67,21 +78,30 @@ CAPTION_LINES = (
 
 
 def to_table(runs: Sequence[RunSummary]) -> str:
-    """Caption, aligned columns, and which interval is shown."""
-    headings, rows, numeric = layout(runs)
-    widths = [max(map(len, cells)) for cells in zip(headings, *rows, strict=True)]
-    lines = [_aligned(cells, widths, numeric) for cells in (headings, *rows)]
-    return "\n".join([*caption(runs), "", *lines, "", *interval_notes(runs)])
+    """Aligned columns, for a terminal."""
+    return grid.to_text(results_grid(runs))
 
 
 def to_markdown(runs: Sequence[RunSummary]) -> str:
     """The same as a Markdown table."""
-    headings, rows, numeric = layout(runs)
-    rule = ["---:" if right else "---" for right in numeric]
-    lines = [f"| {' | '.join(map(_escaped, cells))} |" for cells in (headings, rule, *rows)]
-    head = [f"{_escaped(line)}  " for line in caption(runs)]
-    notes = [f"{_escaped(line)}  " for line in interval_notes(runs)]
-    return "\n".join([*head, "", *lines, "", *notes]).rstrip()
+    return grid.to_markdown(results_grid(runs))
+
+
+def to_latex(runs: Sequence[RunSummary]) -> str:
+    """The same for a paper, without what only matters on the machine it was made on."""
+    return grid.to_latex(results_grid(runs, leave_out=("seconds",)))
+
+
+def results_grid(runs: Sequence[RunSummary], *, leave_out: Sequence[str] = ()) -> grid.Grid:
+    """What all runs share in the caption, what differs in columns, and what each interval is over."""
+    columns = [c for c in COLUMNS if not _is_shared(c, runs) and c.heading not in leave_out]
+    return grid.Grid(
+        caption=caption(runs),
+        headings=[c.heading for c in columns],
+        rows=[[c.cell(run) for c in columns] for run in runs],
+        numeric=[c.numeric for c in columns],
+        notes=interval_notes(runs),
+    )
 
 
 def caption(runs: Sequence[RunSummary]) -> list[str]:
@@ -111,24 +131,5 @@ def _reasons(runs: Sequence[RunSummary]) -> Iterator[tuple[str, str]]:
                 yield (ABSENT if value is None else DOUBTFUL), reason
 
 
-def layout(runs: Sequence[RunSummary]) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Headings, rows and which columns are numbers, of what differs between runs."""
-    columns = [column for column in COLUMNS if not _is_shared(column, runs)]
-    rows = [[column.cell(run) for column in columns] for run in runs]
-    return [c.heading for c in columns], rows, [c.numeric for c in columns]
-
-
 def _is_shared(column: Column, runs: Sequence[RunSummary]) -> bool:
     return column.caption is not None and len({column.cell(run) for run in runs}) == 1
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    padded = [
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(cells, widths, numeric, strict=True)
-    ]
-    return "  ".join(padded).rstrip()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
