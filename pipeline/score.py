@@ -103,7 +103,8 @@ def score(
     for episodes in episode_sets:
         _check_episodes(episodes, features)
     _check_finite(features, store=store.path)
-    answers = predict(features.embeddings, episode_sets, built, n_threads=n_threads or usable_cores())
+    per_set = [built for _ in episode_sets]
+    answers = predict(features.embeddings, episode_sets, per_set, n_threads=n_threads or usable_cores())
     return [
         _run(store, features, episodes, classifier=classifier.name, prediction=prediction)
         for episodes, row in zip(episode_sets, answers, strict=True)

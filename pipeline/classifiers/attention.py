@@ -2,38 +2,47 @@
 
 import numpy as np
 
-from fsnl.cache.arrays import F32
-from fsnl.pipeline.classifiers.base import Classifier
-from fsnl.pipeline.classifiers.similarity import cosines
+from fsnl.cache.arrays import Floats
+from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
+from fsnl.pipeline.classifiers.block import Block
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
 
-# Rounding of a float32 cosine, with room: about a hundred units in the last place.
-COSINE_MARGIN = 8e-6
+# exp of anything within this is far from the ends of float32.
+SAFE_EXPONENT = 60.0
 
 
-def attention_scores(support: F32, query: F32, *, scale: float) -> F32:
+def attention_scores(support: Floats, query: Floats, *, scale: float) -> Floats:
     """Soft cosine attention of each query over the support set, summed per class.
 
     Vinyals et al. 2016, eq. 1 and 2; Bharti et al. 2020, section 3.
 
     Args:
-        support: (B, W, K, D) float32.
-        query: (B, n, D) float32.
-        scale: factor on the cosine before the softmax; 1.0 in the paper.
+        support: (B, W, K, D) floating.
+        query: (B, n, D) floating.
+        scale: factor on the cosine before the softmax over all W * K supports; 1.0 in the paper.
 
     Returns:
-        (B, n, W) float32, rows sum to 1.
+        (B, n, W) in their dtype, rows sum to 1.
     """
-    return attention_from_cosines(cosines(support, query), scale=scale)
-
-
-def attention_from_cosines(cosine: F32, *, scale: float) -> F32:
-    """The same from (B, n, W, K) cosines: softmax over all W * K supports, weights summed per class."""
-    weights = cosine * np.asarray(scale, dtype=cosine.dtype)
+    weights = cosines(support, query)  # (B, n, W, K)
+    weights *= np.asarray(scale, dtype=weights.dtype)
     weights -= weights.max(axis=(2, 3), keepdims=True)
     np.exp(weights, out=weights)
-    per_class: F32 = weights.sum(axis=3)  # (B, n, W)
+    per_class: Floats = weights.sum(axis=3)
     per_class /= per_class.sum(axis=2, keepdims=True)
     return per_class
+
+
+def attention_answer(block: Block, *, scale: float) -> Answer:
+    """The same from a block's cosines; the denominator, one for all classes, is left out."""
+    weights = block.cosines * np.float32(scale)  # (B, W, K, n)
+    if scale > SAFE_EXPONENT:
+        weights -= weights.max(axis=(1, 2), keepdims=True)
+    np.exp(weights, out=weights)
+    dim = block.query.shape[-1]
+    # exp turns an error of its argument into a relative one; sums of positive terms keep that.
+    rounding = scale * (product_error(dim) + 4 * UNIT) + (8 + block.n_shot) * UNIT
+    return rank(weights.sum(axis=2), relative=2 * rounding)
 
 
 def attention(scale: float = 1.0) -> Classifier:
@@ -41,6 +50,6 @@ def attention(scale: float = 1.0) -> Classifier:
     return Classifier(
         name="attention" if scale == 1.0 else f"attention:{scale:g}",
         scores=lambda support, query: attention_scores(support, query, scale=scale),
-        from_cosines=lambda cosine: attention_from_cosines(cosine, scale=scale),
-        margin=COSINE_MARGIN * max(1.0, scale),
+        fast=lambda block: attention_answer(block, scale=scale),
+        shared=frozenset({"cosines"}),
     )

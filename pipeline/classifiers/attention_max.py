@@ -2,31 +2,32 @@
 
 import numpy as np
 
-from fsnl.cache.arrays import F32
-from fsnl.pipeline.classifiers.attention import COSINE_MARGIN
-from fsnl.pipeline.classifiers.base import Classifier
-from fsnl.pipeline.classifiers.similarity import cosines
+from fsnl.cache.arrays import Floats
+from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
+from fsnl.pipeline.classifiers.block import Block
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
 
 
-def attention_max_scores(support: F32, query: F32) -> F32:
+def attention_max_scores(support: Floats, query: Floats) -> Floats:
     """Largest cosine of each query to a class's supports.
 
     The softmax keeps the order of the cosines, so the class of the largest attention weight, which is what
     the released code of Bharti et al. 2020 answers, is that of the largest cosine.
 
     Args:
-        support: (B, W, K, D) float32.
-        query: (B, n, D) float32.
+        support: (B, W, K, D) floating.
+        query: (B, n, D) floating.
 
     Returns:
-        (B, n, W) float32 in [-1, 1].
+        (B, n, W) in their dtype, in [-1, 1].
     """
-    return attention_max_from_cosines(cosines(support, query))
+    return np.asarray(cosines(support, query).max(axis=3))
 
 
-def attention_max_from_cosines(cosine: F32) -> F32:
-    """The same from (B, n, W, K) cosines."""
-    return np.asarray(cosine.max(axis=3))
+def attention_max_answer(block: Block) -> Answer:
+    """The same from a block's cosines."""
+    rounding = product_error(block.query.shape[-1]) + 4 * UNIT
+    return rank(block.cosines.max(axis=2), absolute=2 * rounding)
 
 
 def attention_max() -> Classifier:
@@ -34,6 +35,7 @@ def attention_max() -> Classifier:
     return Classifier(
         name="attention-max",
         scores=attention_max_scores,
-        from_cosines=attention_max_from_cosines,
-        margin=COSINE_MARGIN,
+        fast=attention_max_answer,
+        shared=frozenset({"cosines"}),
+        unit=1.0,
     )

@@ -1,29 +1,28 @@
 """Episodes through classifiers: blocks that fit the cache, gathered once and shared by all who can use them.
 
-Results do not depend on the number of threads, nor, save for exact ties, on the BLAS: a block's composition
-is fixed, and a query whose best two classes lie closer than rounding is scored again in float64.
+Results do not depend on the number of threads, nor on the BLAS: a query whose best two classes lie within
+the rounding of float32 is scored again in float64, where classes that differ by rounding only are tied.
 """
 
 import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fsnl.cache.arrays import F32, F64, I64, Bool, Unsigned
+from fsnl.cache.arrays import F32, F64, I64, Unsigned
 from fsnl.cache.schema import Episodes
 from fsnl.pipeline.classifiers import faiss_search
-from fsnl.pipeline.classifiers.base import Classifier, decide
-from fsnl.pipeline.classifiers.similarity import inverse_norms, products
+from fsnl.pipeline.classifiers.base import Answer, Classifier, decide, decide_with_ties
+from fsnl.pipeline.classifiers.block import Block, Buffers, Shared
+from fsnl.pipeline.classifiers.rows import Rows, prepare
 
 # Gathered embeddings per block and thread: about the size of a core's share of the cache.
 BLOCK_BYTES = 4 << 20
-# In float64, scores closer than this (relative) are a tie: the lowest way answers.
-TIE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +39,30 @@ class Prediction:
 
 
 def predict(
-    embeddings: F32, episode_sets: Sequence[Episodes], classifiers: Sequence[Classifier], *, n_threads: int
+    embeddings: F32,
+    episode_sets: Sequence[Episodes],
+    classifiers: Sequence[Sequence[Classifier]],
+    *,
+    n_threads: int,
+    progress: Callable[[int], None] | None = None,
 ) -> list[list[Prediction]]:
-    """Classify every query of every episode with every classifier.
+    """Classify every query of every episode.
 
     Args:
         embeddings: (N, D) float32, finite, C-contiguous; may be a memory map.
         episode_sets: index arrays into its rows.
-        classifiers: applied to each.
+        classifiers: for each episode set, those to apply to it.
         n_threads: worker threads; results do not depend on it.
+        progress: called, from any thread, with the number of query embeddings just done.
 
     Returns:
         Per episode set, per classifier, the answers.
     """
-    norms = _inverse_row_norms(embeddings) if any(c.from_cosines for c in classifiers) else None
     results: dict[int, list[Prediction]] = {}
     with threadpool_limits(limits=1, user_api="blas"):
+        rows = prepare(np.asarray(embeddings))
         for group in _nested(episode_sets):
-            work = _Work(embeddings, norms, [episode_sets[i] for i in group], classifiers)
+            work = _Work(rows, [episode_sets[i] for i in group], [classifiers[i] for i in group], progress)
             results.update(zip(group, work.run(n_threads), strict=True))
     return [results[i] for i in range(len(episode_sets))]
 
@@ -83,33 +88,30 @@ def _nests(small: Episodes, large: Episodes) -> bool:
     )
 
 
-def _inverse_row_norms(embeddings: F32) -> F32:
-    """(N,) float32, streamed."""
-    inverse = np.empty(len(embeddings), dtype=np.float32)
-    step = max(1, BLOCK_BYTES // max(1, embeddings.shape[1] * embeddings.itemsize))
-    for first in range(0, len(embeddings), step):
-        inverse[first : first + step] = inverse_norms(embeddings[first : first + step])
-    return inverse
-
-
 class _Work:
-    """One group of nested episode sets, through all classifiers."""
+    """One group of nested episode sets, through their classifiers."""
 
     def __init__(
         self,
-        embeddings: F32,
-        norms: F32 | None,
+        rows: Rows,
         episode_sets: Sequence[Episodes],
-        classifiers: Sequence[Classifier],
+        classifiers: Sequence[Sequence[Classifier]],
+        progress: Callable[[int], None] | None,
     ) -> None:
-        self._embeddings = np.asarray(embeddings)
-        self._norms = norms
+        self._rows = rows
         self._sets = episode_sets  # the first has the most shots
         self._classifiers = classifiers
+        self._progress = progress
         most = episode_sets[0]
         dtype = np.min_scalar_type(most.n_way - 1)
-        self._ways = [[np.empty(most.query.shape, dtype) for _ in classifiers] for _ in episode_sets]
-        per_episode = most.n_way * (most.n_shot + most.n_query) * embeddings.shape[1] * embeddings.itemsize
+        self._ways = [[np.empty(most.query.shape, dtype) for _ in row] for row in classifiers]
+        # What each set's classifiers share, and who: its computation is charged to them in equal parts.
+        self._users: list[dict[Shared, list[int]]] = [
+            {name: [j for j, c in enumerate(row) if name in c.shared] for name in _shared(row)}
+            for row in classifiers
+        ]
+        self._from_products = any("cosines" in users for users in self._users)
+        per_episode = most.n_way * (most.n_shot + most.n_query) * rows.embeddings[:1].nbytes
         self._n_block = min(most.n_episodes, max(1, BLOCK_BYTES // max(1, per_episode)))
 
     def run(self, n_threads: int) -> list[list[Prediction]]:
@@ -117,83 +119,86 @@ class _Work:
         starts = deque(range(0, self._sets[0].n_episodes, self._n_block))
         with ThreadPoolExecutor(n_threads, initializer=faiss_search.use_one_thread) as pool:
             workers = [pool.submit(self._worker, starts) for _ in range(n_threads)]
-            seconds = np.sum([worker.result() for worker in workers], axis=0) / n_threads
+            totals = [worker.result() for worker in workers]
         return [
-            [Prediction(ways=ways, seconds=float(s)) for ways, s in zip(row, times, strict=True)]
-            for row, times in zip(self._ways, seconds, strict=True)
+            [
+                Prediction(ways=ways, seconds=sum(total[i][j] for total in totals) / n_threads)
+                for j, ways in enumerate(row)
+            ]
+            for i, row in enumerate(self._ways)
         ]
 
-    def _worker(self, starts: deque[int]) -> F64:
-        """Blocks until none is left; returns busy seconds per (set, classifier)."""
+    def _worker(self, starts: deque[int]) -> list[F64]:
+        """Blocks until none is left; returns busy seconds per set and classifier."""
         try:
             return self._blocks(starts)
         except BaseException:
             starts.clear()  # the other workers stop too
             raise
 
-    def _blocks(self, starts: deque[int]) -> F64:
+    def _blocks(self, starts: deque[int]) -> list[F64]:
         most = self._sets[0]
-        dim = self._embeddings.shape[1]
-        # Two buffers for the worker's life: a fresh allocation per block would cost more than the gather.
-        support = np.empty((self._n_block, most.n_way, most.n_shot, dim), np.float32)
-        query = np.empty((self._n_block, most.n_way * most.n_query, dim), np.float32)
-        seconds = np.zeros((len(self._sets), len(self._classifiers)))
+        buffers = Buffers(
+            self._n_block,
+            n_way=most.n_way,
+            n_shot=most.n_shot,
+            n_queries=most.n_way * most.n_query,
+            dim=self._rows.embeddings.shape[1],
+            centred=self._rows.centre is not None,
+        )
+        seconds = [np.zeros(len(row)) for row in self._classifiers]
         while starts:
             try:
                 start = starts.popleft()
             except IndexError:  # the last one went to another worker meanwhile
                 break
             block = slice(start, min(start + self._n_block, most.n_episodes))
-            n = block.stop - start
-            self._block(block, support[:n], query[:n], seconds)
+            self._block(block, buffers, seconds)
+            if self._progress is not None:
+                self._progress(block.stop - block.start)
         return seconds
 
-    def _block(self, block: slice, support: F32, query: F32, seconds: F64) -> None:
-        began = time.perf_counter()
+    def _block(self, part: slice, buffers: Buffers, seconds: list[F64]) -> None:
         most = self._sets[0]
-        query_rows = most.query[block].reshape(len(query), -1)
-        support_rows = most.support[block]
-        np.take(self._embeddings, support_rows, axis=0, out=support, mode="clip")
-        np.take(self._embeddings, query_rows, axis=0, out=query, mode="clip")
-        cosine: F32 | None = None
-        if self._norms is not None:
-            cosine = products(support, query)  # (B, n, W, K)
-            cosine *= self._norms[query_rows][:, :, None, None]
-            cosine *= self._norms[support_rows][:, None, :, :]
-        seconds += (time.perf_counter() - began) / seconds.size
-        for i, j in itertools.product(range(len(self._sets)), range(len(self._classifiers))):
-            began = time.perf_counter()
-            n_shot = self._sets[i].n_shot
-            answers = _answer(self._classifiers[j], support[:, :, :n_shot], query, cosine)
-            self._ways[i][j][block] = answers.reshape(-1, most.n_way, most.n_query)
-            seconds[i, j] += time.perf_counter() - began
+        queries = most.query[part].reshape(part.stop - part.start, -1)
+        began = time.perf_counter()
+        block = Block(self._rows, most.support[part], queries, buffers, from_products=self._from_products)
+        gathering = (time.perf_counter() - began) / sum(map(len, self._classifiers))
+        for i, row in enumerate(self._classifiers):
+            some = block.first_shots(self._sets[i].n_shot)
+            seconds[i] += gathering
+            for name, users in self._users[i].items():
+                began = time.perf_counter()
+                some.prime([name])
+                seconds[i][users] += (time.perf_counter() - began) / len(users)
+            for j, classifier in enumerate(row):
+                began = time.perf_counter()
+                ways = answer(some, classifier)
+                self._ways[i][j][part] = ways.reshape(-1, most.n_way, most.n_query)
+                seconds[i][j] += time.perf_counter() - began
 
 
-def _answer(classifier: Classifier, support: F32, query: F32, cosine: F32 | None) -> I64:
-    """Ways answered, (B, n) int64."""
-    if classifier.from_cosines is not None and cosine is not None:
-        scores = classifier.from_cosines(cosine[..., : support.shape[2]])
-    else:
-        scores = classifier.scores(support, query)
-    ways = decide(scores)
-    if classifier.margin > 0 and scores.shape[2] > 1:
-        close = _close_calls(scores, margin=classifier.margin)
-        for episode in np.flatnonzero(close.any(axis=1)):
-            picked = np.flatnonzero(close[episode])
-            one_support, few_queries = support[None, episode], query[None, episode, :][:, picked]
-            precise = classifier.scores(one_support.astype(np.float64), few_queries.astype(np.float64))
-            ways[episode, picked] = _decide_with_ties(precise[0])
-    return ways
+def _shared(classifiers: Iterable[Classifier]) -> list[Shared]:
+    """What they share, cosines first: others may be taken from them."""
+    return sorted(set(itertools.chain.from_iterable(c.shared for c in classifiers)), key="cosines".__ne__)
 
 
-def _close_calls(scores: F32, *, margin: float) -> Bool:
-    """(B, n) where the best two of (B, n, W) scores differ by less than `margin`, relative to the best."""
-    best_two = np.partition(scores, -2, axis=-1)[..., -2:]
-    gap = best_two[..., 1] - best_two[..., 0]
-    return np.asarray(gap <= margin * np.abs(best_two[..., 1]))
+def answer(block: Block, classifier: Classifier) -> I64:
+    """Ways answered by one classifier for a block, (B, n) int64."""
+    if classifier.fast is None:
+        return decide(classifier.scores(*block.originals()))
+    quick = classifier.fast(block)
+    if block.n_way > 1:
+        _settle(block, classifier, quick)
+    return quick.ways
 
 
-def _decide_with_ties(scores: F32) -> I64:
-    """The lowest way whose float64 score is the best one's but for rounding."""
-    best = scores.max(axis=-1, keepdims=True)
-    return np.asarray((scores >= best - TIE * np.abs(best)).argmax(axis=-1), dtype=np.int64)
+def _settle(block: Block, classifier: Classifier, quick: Answer) -> None:
+    """Score close calls again in float64, from the embeddings as they came."""
+    embeddings = block.rows.embeddings
+    for episode in np.flatnonzero(quick.close.any(axis=1)):
+        picked = np.flatnonzero(quick.close[episode])
+        support = embeddings[block.support_rows[episode]].astype(np.float64)
+        query = embeddings[block.query_rows[episode, picked]].astype(np.float64)
+        scores = classifier.scores(support[None], query[None])[0]  # (picked, W)
+        quick.ways[episode, picked] = decide_with_ties(scores, unit=classifier.unit)

@@ -1,0 +1,194 @@
+"""A block of episodes in the cache: gathered once, and what several classifiers need computed once."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fsnl.cache.arrays import F32, F64, I64
+from fsnl.pipeline.classifiers.rows import Rows
+
+Shared: TypeAlias = Literal["cosines", "prototype_products", "centred_prototype_products", "centred"]
+
+
+class Buffers:
+    """A worker's arrays, filled anew for every block: a fresh allocation would cost more than the gather.
+
+    Args:
+        n_block: episodes per block.
+        n_way, n_shot, n_queries, dim: W, K, n = W * Q and D.
+        centred: whether centred copies are needed beside the rows as they are.
+    """
+
+    def __init__(
+        self, n_block: int, *, n_way: int, n_shot: int, n_queries: int, dim: int, centred: bool
+    ) -> None:
+        self.support = np.empty((n_block, n_way, n_shot, dim), np.float32)
+        self.query = np.empty((n_block, n_queries, dim), np.float32)
+        self.centred_support = np.empty_like(self.support) if centred else self.support
+        self.centred_query = np.empty_like(self.query) if centred else self.query
+
+
+class Block:
+    """Embeddings of some episodes, and the quantities that classifiers share, computed when first asked for.
+
+    Arrays of supports against queries lie support by support, (B, W, K, n) and (B, W, n), so that sums and
+    maxima over the shots run along whole rows of queries.
+
+    Args:
+        rows: the split.
+        support_rows: (B, W, K) int64.
+        query_rows: (B, n) int64.
+        buffers: where to gather to.
+        from_products: take prototype products from those of the supports, which somebody asks for anyway.
+        parent: a block with the same queries whose first shots these are.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        support_rows: I64,
+        query_rows: I64,
+        buffers: Buffers,
+        *,
+        from_products: bool,
+        parent: "Block | None" = None,
+    ) -> None:
+        self.rows = rows
+        self.support_rows = support_rows
+        self.query_rows = query_rows
+        self._buffers = buffers
+        self._from_products = from_products
+        self._parent = parent
+        n_block, self.n_way, self.n_shot = support_rows.shape
+        self.support: F32 = buffers.support[:n_block, :, : self.n_shot]
+        self.query: F32 = buffers.query[:n_block]
+        if parent is None:
+            for wanted, array in ((support_rows, self.support), (query_rows, self.query)):
+                np.take(rows.embeddings, wanted, axis=0, out=array, mode="clip")
+                if rows.scale != 1.0:
+                    array *= np.float32(rows.scale)
+
+    def originals(self) -> tuple[F32, F32]:
+        """Support (B, W, K, D) and query (B, n, D) as they came, not to be written to."""
+        support, query = self.support, self.query
+        if self.rows.scale != 1.0:
+            support = self.rows.embeddings[self.support_rows]
+            query = self.rows.embeddings[self.query_rows]
+        views = support.view(), query.view()
+        for view in views:
+            view.flags.writeable = False
+        return views
+
+    def first_shots(self, n_shot: int) -> "Block":
+        """The same episodes with the first shots only; shares what this one has."""
+        if n_shot == self.n_shot:
+            return self
+        return Block(
+            self.rows,
+            self.support_rows[:, :, :n_shot],
+            self.query_rows,
+            self._buffers,
+            from_products=self._from_products,
+            parent=self,
+        )
+
+    def prime(self, shared: Iterable[Shared]) -> None:
+        """Compute these quantities now."""
+        for name in shared:
+            getattr(self, name)
+
+    @cached_property
+    def centred(self) -> tuple[F32, F32]:
+        """Support (B, W, K, D) and query (B, n, D), the centre taken off where the split has one."""
+        n_block = len(self.query)
+        support = self._buffers.centred_support[:n_block, :, : self.n_shot]
+        query = self._buffers.centred_query[:n_block]
+        if self._parent is not None:
+            support = self._parent.centred[0][:, :, : self.n_shot]
+        elif self.rows.centre is not None:
+            np.subtract(self.support, self.rows.centre, out=support)
+            np.subtract(self.query, self.rows.centre, out=query)
+        return support, query
+
+    @cached_property
+    def flat_centred_support(self) -> F32:
+        """(B, W * K, D), C-contiguous."""
+        support = np.ascontiguousarray(self.centred[0])
+        return support.reshape(len(support), -1, support.shape[-1])
+
+    @cached_property
+    def query_squares(self) -> F32:
+        """(B, n), squared norm of the centred queries."""
+        return self.rows.centred_squares[self.query_rows]
+
+    @cached_property
+    def largest_support_square(self) -> F32:
+        """(B, 1), the largest squared norm of the centred supports."""
+        squares: F32 = self.rows.centred_squares[self.support_rows]
+        return np.asarray(squares.max(axis=(1, 2)))[:, None]
+
+    @cached_property
+    def products(self) -> F32:
+        """(B, W, K, n), inner products as the rows lie."""
+        if self._parent is not None:
+            return self._parent.products[:, :, : self.n_shot]
+        flat = self.support.reshape(len(self.support), -1, self.support.shape[-1])
+        product: F32 = np.matmul(flat, self.query.swapaxes(1, 2))
+        return product.reshape(*self.support.shape[:3], -1)
+
+    @cached_property
+    def inverse_query_norms(self) -> F32:
+        """(B, n)."""
+        inverse: F32 = self.rows.inverse_norms[self.query_rows]
+        return inverse
+
+    @cached_property
+    def cosines(self) -> F32:
+        """(B, W, K, n); NaN where float32 cannot tell."""
+        if self._parent is not None:
+            return self._parent.cosines[:, :, : self.n_shot]
+        cosine: F32 = self.products * self.rows.inverse_norms[self.support_rows][..., None]
+        cosine *= self.inverse_query_norms[:, None, None]
+        return cosine
+
+    @cached_property
+    def prototypes(self) -> F32:
+        """(B, W, D), means of the supports as they lie."""
+        return _mean_over_shots(self.support)
+
+    @cached_property
+    def centred_prototypes(self) -> F32:
+        """(B, W, D), means of the centred supports."""
+        return self.prototypes if self.rows.centre is None else _mean_over_shots(self.centred[0])
+
+    @cached_property
+    def prototype_products(self) -> F32:
+        """(B, W, n), inner products of prototypes and queries as they lie."""
+        if self._from_products:
+            return _mean_over_shots(self.products)
+        product: F32 = np.matmul(self.prototypes, self.query.swapaxes(1, 2))
+        return product
+
+    @cached_property
+    def centred_prototype_products(self) -> F32:
+        """(B, W, n), the same of the centred ones."""
+        if self.rows.centre is None:
+            return self.prototype_products
+        product: F32 = np.matmul(self.centred_prototypes, self.centred[1].swapaxes(1, 2))
+        return product
+
+    @cached_property
+    def precise_support(self) -> F64:
+        """(B, W, K, D) float64, neither scaled nor centred."""
+        return self.rows.embeddings[self.support_rows].astype(np.float64)
+
+
+def _mean_over_shots(array: F32) -> F32:
+    """Over axis 2; shot by shot, which is faster than NumPy's own for few shots."""
+    mean: F32 = array[:, :, 0].copy()
+    for shot in range(1, array.shape[2]):
+        mean += array[:, :, shot]
+    mean /= array.shape[2]
+    return mean
