@@ -5,7 +5,7 @@ data sets, and the checksums of its groups. So the root's covers the file. FORMA
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import h5py
 import numpy as np
@@ -21,12 +21,13 @@ BLOCK_BYTES = 1 << 24
 
 def seal(group: h5py.Group) -> None:
     """Store the checksums of a group and all in it; data sets that have one already are not read again."""
-    for item in group.values():
+    items = dict(group.items())
+    for item in items.values():
         if isinstance(item, h5py.Group):
             seal(item)
         elif DATASET_CHECKSUM not in item.attrs:
             set_checksum(item, DATASET_CHECKSUM, dataset_sha256(item))
-    set_checksum(group, GROUP_CHECKSUM, _contents_sha256(group))
+    set_checksum(group, GROUP_CHECKSUM, _contents_sha256(group, items))
 
 
 def set_checksum(node: h5py.HLObject, name: str, digest: str) -> None:
@@ -49,10 +50,12 @@ def changed_groups(group: h5py.Group) -> Iterator[str]:
 
     Groups without a checksum, as of files made elsewhere, pass.
     """
-    for item in group.values():
+    items = dict(group.items())
+    for item in items.values():
         if isinstance(item, h5py.Group):
             yield from changed_groups(item)
-    if GROUP_CHECKSUM in group.attrs and _text(group.attrs[GROUP_CHECKSUM]) != _contents_sha256(group):
+    stored = _text_attribute(group, GROUP_CHECKSUM)
+    if stored is not None and stored != _contents_sha256(group, items):
         yield group.name
 
 
@@ -61,7 +64,7 @@ def changed_datasets(group: h5py.Group) -> Iterator[str]:
     for item in group.values():
         if isinstance(item, h5py.Group):
             yield from changed_datasets(item)
-        elif _text(item.attrs.get(DATASET_CHECKSUM)) != dataset_sha256(item):
+        elif _text_attribute(item, DATASET_CHECKSUM) != dataset_sha256(item):
             yield item.name
 
 
@@ -70,27 +73,32 @@ def is_sealed(file: h5py.File) -> bool:
     return GROUP_CHECKSUM in file.attrs
 
 
-def _contents_sha256(group: h5py.Group) -> str:
+def _contents_sha256(group: h5py.Group, items: Mapping[str, h5py.HLObject]) -> str:
+    """Hex SHA-256 of a group, given what it holds by name."""
     datasets: dict[str, Json] = {}
     groups: dict[str, Json] = {}
-    for name, item in group.items():
+    for name, item in items.items():
         if isinstance(item, h5py.Group):
-            groups[name] = _text(item.attrs.get(GROUP_CHECKSUM))
+            groups[name] = _text_attribute(item, GROUP_CHECKSUM)
         else:
             datasets[name] = {
                 "dtype": item.dtype.str,
                 "shape": [int(n) for n in item.shape],
-                "sha256": _text(item.attrs.get(DATASET_CHECKSUM)),
+                "sha256": _text_attribute(item, DATASET_CHECKSUM),
             }
-    attributes = {name: _value(group.attrs[name]) for name in group.attrs if name != GROUP_CHECKSUM}
+    attributes: dict[str, Json] = {
+        name: _value(value) for name, value in group.attrs.items() if name != GROUP_CHECKSUM
+    }
     contents: Json = {"attributes": attributes, "datasets": datasets, "groups": groups}
     return hashlib.sha256(canonical_json(contents).encode()).hexdigest()
 
 
 def _value(value: object) -> Json:
     """An attribute as JSON: text, integer or truth value."""
-    if isinstance(value, bytes | str):
-        return _text(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, str):
+        return value
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, np.integer):
@@ -99,5 +107,8 @@ def _value(value: object) -> Json:
     raise TypeError(msg)
 
 
-def _text(value: object) -> str:
+def _text_attribute(node: h5py.HLObject, name: str) -> str | None:
+    if name not in node.attrs:
+        return None
+    value = node.attrs[name]
     return value.decode() if isinstance(value, bytes) else str(value)

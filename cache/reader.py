@@ -59,7 +59,7 @@ class FeatureStore:
             advice = f"extract it with fsnl-extract --split {split}"
             raise MismatchError(self.path, f"has no split {split!r}, only {have}; {advice}")
         with hdf5.opened(self.path, file_format=FEATURES_FORMAT) as file:
-            return _read_features(self.path, file[f"splits/{split}"], split=split)
+            return read_features(self.path, file, split=split)
 
 
 def open_store(path: Path | str) -> FeatureStore:
@@ -70,22 +70,27 @@ def open_store(path: Path | str) -> FeatureStore:
     """
     path = Path(path)
     with hdf5.opened(path, file_format=FEATURES_FORMAT) as file:
-        if not file.attrs.get("complete", False):
-            raise FormatError(path, "is incomplete; extract again")
-        header = StoreHeader(
-            dataset=_record(file, "dataset", lambda d: DatasetInfo(**d)),
-            encoder=_record(file, "encoder", _encoder_info),
-            preprocessing=_record(file, "preprocessing", _preprocessing),
-            environment=_record(file, "environment", dict),
-        )
-        groups = file["splits"]
-        return FeatureStore(
-            path=path,
-            header=header,
-            splits=tuple(sorted(groups)),
-            requests={split: _record(groups[split], "request", dict) for split in groups},
-            fingerprints={split: hdf5.text_attribute(groups[split], "fingerprint") for split in groups},
-        )
+        return read_store(path, file)
+
+
+def read_store(path: Path, file: h5py.File) -> FeatureStore:
+    """What the attributes of an open feature store say; see `open_store`."""
+    if not file.attrs.get("complete", False):
+        raise FormatError(path, "is incomplete; extract again")
+    header = StoreHeader(
+        dataset=_record(file, "dataset", lambda d: DatasetInfo(**d)),
+        encoder=_record(file, "encoder", _encoder_info),
+        preprocessing=_record(file, "preprocessing", _preprocessing),
+        environment=_record(file, "environment", dict),
+    )
+    groups = file["splits"]
+    return FeatureStore(
+        path=path,
+        header=header,
+        splits=tuple(sorted(groups)),
+        requests={split: _record(groups[split], "request", dict) for split in groups},
+        fingerprints={split: hdf5.text_attribute(groups[split], "fingerprint") for split in groups},
+    )
 
 
 def _record(node: h5py.HLObject, name: str, make: Callable[[Any], T]) -> T:
@@ -108,7 +113,9 @@ def _preprocessing(data: dict[str, Any] | None) -> Preprocessing | None:
     return Preprocessing(**{**data, "mean": tuple(data["mean"]), "std": tuple(data["std"])})
 
 
-def _read_features(path: Path, group: h5py.Group, *, split: str) -> Features:
+def read_features(path: Path, file: h5py.File, *, split: str) -> Features:
+    """One split of an open feature store; see `FeatureStore.features`."""
+    group = file[f"splits/{split}"]
     labels = hdf5.read_integers(group, "labels", ndim=1)
     class_names = hdf5.read_texts(group, "class_names")
     image_ids = hdf5.read_texts(group, "image_ids")

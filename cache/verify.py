@@ -5,7 +5,7 @@ from pathlib import Path
 from fsnl.cache import hdf5
 from fsnl.cache.checksums import changed_datasets, is_sealed
 from fsnl.cache.errors import FormatError
-from fsnl.cache.reader import open_store
+from fsnl.cache.reader import read_features, read_store
 from fsnl.cache.schema import FEATURES_FORMAT
 
 
@@ -16,13 +16,13 @@ def verify_store(path: Path | str) -> None:
         FormatError: it cannot be read, has no checksums, or holds arrays that do not fit theirs: all of
             them are named.
     """
-    store = open_store(path)
-    with hdf5.opened(store.path, file_format=FEATURES_FORMAT) as file:
+    path = Path(path)
+    with hdf5.opened(path, file_format=FEATURES_FORMAT) as file:
         if not is_sealed(file):
-            raise FormatError(store.path, "has no checksums to verify; extract again")
+            raise FormatError(path, "has no checksums to verify; extract again")
         changed = sorted(changed_datasets(file))
-    if changed:
-        reason = f"{', '.join(changed)} not as written"
-        raise FormatError(store.path, f"damaged: {reason}; restore a copy, or extract again with --force")
-    for split in store.splits:
-        store.features(split)
+        if changed:
+            advice = "restore a copy, or extract again with --force"
+            raise FormatError(path, f"damaged: {', '.join(changed)} not as written; {advice}")
+        for split in read_store(path, file).splits:
+            read_features(path, file, split=split)
