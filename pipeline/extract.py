@@ -22,6 +22,8 @@ from fsnl.cache.writer import new_store
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
+from fsnl.pipeline.datasets.download import download
+from fsnl.pipeline.datasets.hygiene import hygiene_notes, watch
 from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.batches import batch_rows
@@ -50,6 +52,7 @@ class ExtractRequest:
         labels_used: labels that the weights' training saw, None where unknown.
         csv: a list of the images of `folder`, None for class folders.
         skip_unreadable: leave out images that cannot be decoded, instead of refusing them.
+        download: get the data set from its publisher where it is not there yet.
     """
 
     dataset: str = "digits"
@@ -63,6 +66,7 @@ class ExtractRequest:
     labels_used: int | None = None
     csv: Path | None = None
     skip_unreadable: bool = False
+    download: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +145,9 @@ def extract(
         for split in existing.splits if existing is not None else ():
             store.copy_split(path, split)
         for image_set in missing:
-            health = _Health(image_set)
-            batches = _embedded(image_set, encoder, running=running, progress=progress, health=health)
+            watched, constant = watch(image_set)
+            health = _Health(image_set, constant=constant)
+            batches = _embedded(watched, encoder, running=running, progress=progress, health=health)
             split = image_set.listing.split
             store.add_split(image_set.listing, batches, request=records[split])
             health.report(note)
@@ -151,7 +156,10 @@ def extract(
 
 def _open_sets(request: ExtractRequest) -> list[ImageSet]:
     sets = []
+    downloads = fsnl_home() / "data"
     for split in request.splits:
+        if request.download:
+            download(request.dataset, root=request.root or downloads, split=split)
         names = None if request.classes is None else read_class_file(request.classes, split=split)
         image_set = open_image_set(
             request.dataset,
@@ -160,6 +168,7 @@ def _open_sets(request: ExtractRequest) -> list[ImageSet]:
             class_names=names,
             csv=request.csv,
             skip_unreadable=request.skip_unreadable,
+            downloads=downloads,
         )
         sets.append(image_set)
     return sets
@@ -214,7 +223,7 @@ def _record(request: ExtractRequest, image_set: ImageSet) -> dict[str, Json]:
 def _default_path(request: ExtractRequest) -> Path:
     """A file name that the same request, for whatever splits, finds again."""
     identity = asdict(request)
-    del identity["splits"]
+    del identity["splits"], identity["download"]
     for name in ("root", "classes", "csv"):
         identity[name] = None if identity[name] is None else str(identity[name].resolve())
     digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:8]
@@ -311,7 +320,7 @@ def _embedded(
     batches = batch_rows(range(total), batch_size=running.batch_size or encoder.batch_size)
     done = 0
     for embeddings, digests in embedded_batches(image_set, encoder, batches=batches, workers=workers):
-        health.look(embeddings, first=done)
+        health.look(embeddings, digests, first=done)
         done += len(embeddings)
         progress(image_set.listing.split, done, total)
         yield embeddings, digests
@@ -320,13 +329,16 @@ def _embedded(
 class _Health:
     """Rows that no classifier can use, and the time taken, noticed while a split streams by."""
 
-    def __init__(self, image_set: ImageSet) -> None:
+    def __init__(self, image_set: ImageSet, *, constant: list[int]) -> None:
         self._listing = image_set.listing
+        self._constant = constant
+        self._digests: list[U64] = []
         self._began = time.monotonic()
         self._bad: dict[str, list[int]] = {"not finite": [], "all zero": []}
 
-    def look(self, embeddings: F32, *, first: int) -> None:
-        """(B, D) float32, the rows from `first` on."""
+    def look(self, embeddings: F32, digests: U64, *, first: int) -> None:
+        """(B, D) float32 and (B,) uint64, the rows from `first` on."""
+        self._digests.append(digests)
         finite = np.isfinite(embeddings).all(axis=1)
         zero = ~embeddings.any(axis=1)
         self._bad["not finite"] += (first + np.flatnonzero(~finite)).tolist()
@@ -343,3 +355,6 @@ class _Health:
                 names = ", ".join(repr(self._listing.image_ids[row]) for row in rows[:NAMED_ROWS])
                 more = ", ..." if len(rows) > NAMED_ROWS else ""
                 note(f"warning: {len(rows)} embeddings are {kind}: {names}{more}")
+        digests = np.concatenate(self._digests)
+        for line in hygiene_notes(self._listing, digests=digests, constant=self._constant):
+            note(line)

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from checkout import REAL_DATA
 from hypothesis import settings
+from layouts import real_images
 from stores import clusters, even_labels, write_store
 
 from fsnl.pipeline.extract import ExtractRequest, extract
@@ -55,3 +57,9 @@ def materialise(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
         return folder
 
     return write
+
+
+@pytest.fixture(scope="session")
+def small_layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`small_layout("cifar-fs-pickle")`: up to 20 classes a split, 6 images each. To be read only."""
+    return cache(lambda layout: real_images(layout, tmp_path_factory.mktemp(layout)))

@@ -303,8 +303,9 @@ def test_a_spoiled_file_gives_an_image_or_an_error_that_names_it(
     ("content", "message"),
     [
         (b"", r"empty file \(0 bytes\)"),
-        (b"<!DOCTYPE html><title>404</title>", "not an image, or damaged at its start; fsnl reads JPEG, PNG"),
-        (b"PK\x03\x04" + bytes(60), "not an image"),
+        (b"<!DOCTYPE html><title>404</title>", "not an image: this is an HTML page: the download failed"),
+        (b"GIF", "not an image, or damaged at its start; fsnl reads JPEG, PNG"),
+        (b"PK\x03\x04" + bytes(60), "not an image: this is a zip archive; unpack it first"),
         (b"\xff\xd8\xff", "not an image, or damaged at its start"),
         (b"P6 0 4 255\n", "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),

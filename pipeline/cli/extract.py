@@ -47,6 +47,12 @@ PATH = click.Path(path_type=Path)
     is_flag=True,
     help="Leave out images that cannot be decoded, and name them, instead of stopping.",
 )
+@click.option(
+    "--download",
+    is_flag=True,
+    help="Of cifar-fs and fc100: get CIFAR-100 (180 MB) from its publisher where it is not at ROOT yet; "
+    "without ROOT it goes to $FSNL_HOME/data.",
+)
 @click.option("--encoder", default="pixels", help="pixels, or torchvision:NAME.")
 @click.option(
     "--weights",
@@ -95,6 +101,7 @@ def main(
     classes: Path | None,
     csv: Path | None,
     skip_unreadable: bool,
+    download: bool,
     encoder: str,
     weights: str | None,
     labels_used: int | None,
@@ -129,6 +136,7 @@ def main(
         labels_used=labels_used,
         csv=csv,
         skip_unreadable=skip_unreadable,
+        download=download,
     )
     running = Running(device=device, batch_size=batch_size, workers=workers)
     path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)

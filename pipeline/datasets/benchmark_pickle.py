@@ -12,7 +12,7 @@ from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.numbered_classes import names_of_numbers
 from fsnl.pipeline.datasets.pixel_arrays import list_array
 from fsnl.pipeline.datasets.published_names import by_published_name, check_classes
-from fsnl.pipeline.datasets.walk import visible
+from fsnl.pipeline.datasets.walk import is_file, visible
 
 # What a data set is called in file names, letters and digits only.
 _STEMS = {"miniimagenet": "miniimagenet", "cifarfs": "cifar-fs", "fc100": "fc100"}
@@ -24,7 +24,7 @@ def find_pickle(place: Path, asked: Asked) -> Path | None:
         return place if place.suffix.lower() in (".pkl", ".pickle") else None
     if not place.is_dir():
         return None
-    files = sorted(entry.name for entry in visible(place) if entry.is_file())
+    files = sorted(entry.name for entry in visible(place) if is_file(entry))
     fitting = [name for name in files if _splits_of_name(name, asked.benchmark.name) == {asked.split}]
     return place / fitting[0] if fitting else None
 

@@ -16,11 +16,11 @@ _SPLITS_FOLDER = Path("splits", "bertinetto")
 
 
 def _find_folders(place: Path, asked: Asked) -> Path | None:
-    """As `find_class_folders`, and from the list of a split: splits/bertinetto/test.txt."""
+    """As `find_class_folders`, in PLACE or PLACE/cifar100, or by a list in splits/bertinetto/."""
     if place.is_file() and place.suffix.lower() == ".txt":
         root = next((folder for folder in place.parents if folder.name == "splits"), place).parent
         return find_class_folders(root, asked)
-    return find_class_folders(place, asked)
+    return find_class_folders(place, asked) or find_class_folders(place / "cifar100", asked)
 
 
 def _read_folders(folder: Path, asked: Asked) -> ImageSet:

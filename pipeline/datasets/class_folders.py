@@ -9,7 +9,7 @@ from fsnl.pipeline.datasets.folder import in_order, require_images, search_class
 from fsnl.pipeline.datasets.image_set import benchmark_set
 from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.published_names import by_published_name, check_classes, is_wnid
-from fsnl.pipeline.datasets.walk import holds_image, is_folder, require_utf8, visible
+from fsnl.pipeline.datasets.walk import holds_image, is_file, is_folder, require_utf8, visible
 
 
 def find_class_folders(place: Path, asked: Asked) -> Path | None:
@@ -56,7 +56,7 @@ def read_class_folders(folder: Path, asked: Asked) -> ImageSet:
     folders = by_published_name(asked, _names(folder), where=where)
     known = {name: own for name, own in folders.items() if asked.benchmark.split_of(name)}
     strays = {name for name, own in folders.items() if name not in known and holds_image(folder / own)}
-    one_split = folder.name.casefold().split("_")[0] in SPLITS
+    one_split = set(folder.name.casefold().split("_")).issubset(SPLITS)
     names = check_classes({*known, *strays}, asked, where=where, all_splits=not one_split)
     searches = search_classes(
         folder,
@@ -78,7 +78,7 @@ def _names(folder: Path) -> list[str]:
         if is_folder(entry):
             require_utf8(entry)
             names.append(entry.name)
-        elif entry.is_symlink() and not entry.is_file():
+        elif entry.is_symlink() and not is_file(entry):
             msg = f"{printable(entry.path)}: a link that leads nowhere or in a circle; remove or mend it"
             raise DatasetError(msg)
     return names

@@ -14,7 +14,7 @@ from fsnl.pipeline.datasets.folder import ImageFiles
 from fsnl.pipeline.datasets.image_set import benchmark_set
 from fsnl.pipeline.datasets.names import choose_classes, counted, printable, some_of
 from fsnl.pipeline.datasets.published_names import by_published_name, check_classes
-from fsnl.pipeline.datasets.walk import visible
+from fsnl.pipeline.datasets.walk import is_file, visible
 
 # Where lists of the splits are kept beside the images.
 _LIST_FOLDERS = ("", "csv", "split", "splits")
@@ -77,7 +77,7 @@ def find_csv(place: Path, asked: Asked) -> Path | None:
         for folder in (parent / name for name in _LIST_FOLDERS):
             if not folder.is_dir():
                 continue
-            files = {e.name.casefold(): folder / e.name for e in visible(folder) if e.is_file()}
+            files = {e.name.casefold(): folder / e.name for e in visible(folder) if is_file(e)}
             if f"{asked.split}.csv" in files:
                 return files[f"{asked.split}.csv"]
     return None

@@ -22,6 +22,7 @@ from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
+from fsnl.pipeline.datasets.guess import kind_of
 from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.quiet import pillow_quiet
 
@@ -119,8 +120,11 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                     raise Image.DecompressionBombError
                 yield image
     except UnidentifiedImageError as error:
-        kinds = ", ".join(FORMATS)
-        msg = f"{printable(path)}: not an image, or damaged at its start; fsnl reads {kinds}"
+        kind = kind_of(start)
+        if kind is not None and not kind.endswith("image"):
+            msg = f"{printable(path)}: not an image: this is {kind}"
+        else:
+            msg = f"{printable(path)}: not an image, or damaged at its start; fsnl reads {', '.join(FORMATS)}"
         raise DatasetError(msg) from error
     except Image.DecompressionBombError as error:
         msg = f"{printable(path)}: more than {MAX_PIXELS} pixels; scale the image down"

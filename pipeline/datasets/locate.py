@@ -58,6 +58,12 @@ def read_layout(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) ->
     raise DatasetError(_nothing_there(layouts, root, asked))
 
 
+def lies_at(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) -> bool:
+    """Whether `read_layout` would find one of the layouts."""
+    places = _places(root) if root.exists() else ()
+    return any(layout.find(place, asked) is not None for place in places for layout in layouts)
+
+
 def _require_there(root: Path) -> None:
     try:
         root.stat()

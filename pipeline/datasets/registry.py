@@ -10,13 +10,15 @@ from fsnl.pipeline.datasets.cifar import CIFAR_FS_LAYOUTS, FC100_LAYOUTS
 from fsnl.pipeline.datasets.csv_images import read_folder_csv
 from fsnl.pipeline.datasets.digits import read_digits
 from fsnl.pipeline.datasets.folder import read_folder
-from fsnl.pipeline.datasets.locate import read_layout
+from fsnl.pipeline.datasets.locate import lies_at, read_layout
 from fsnl.pipeline.datasets.miniimagenet import MINIIMAGENET_LAYOUTS
 from fsnl.pipeline.datasets.readable import only_readable
 
+# Layouts of each benchmark, the preferred first.
 _LAYOUTS = {"miniimagenet": MINIIMAGENET_LAYOUTS, "cifar-fs": CIFAR_FS_LAYOUTS, "fc100": FC100_LAYOUTS}
 
 DATASETS = ("digits", "folder", *_LAYOUTS)
+DOWNLOADABLE = ("cifar-fs", "fc100")
 
 
 def open_image_set(
@@ -27,6 +29,7 @@ def open_image_set(
     class_names: Sequence[str] | None,
     csv: Path | None = None,
     skip_unreadable: bool = False,
+    downloads: Path | None = None,
 ) -> ImageSet:
     """List one split of a data set; no pixel of a file is read yet, but where unreadable files are skipped.
 
@@ -37,6 +40,7 @@ def open_image_set(
         class_names: the classes to keep, None for all.
         csv: of `folder`, a list of its images.
         skip_unreadable: leave out images that cannot be decoded: each is decoded once to know.
+        downloads: the root where none is given, for a data set that can be downloaded.
 
     Returns:
         Its images, in store order.
@@ -56,11 +60,7 @@ def open_image_set(
             msg = f"digits comes with fsnl and takes no root; for the images in {root} use --dataset folder"
             raise DatasetError(msg)
         return read_digits(split=split, class_names=class_names)
-    if root is None and csv is not None:
-        root = csv.parent
-    if root is None:
-        msg = f"data set {name!r} needs --root, the folder that holds its images"
-        raise DatasetError(msg)
+    root = _root(name, root=root, csv=csv, downloads=downloads)
     if csv is not None:
         images = read_folder_csv(
             root, csv, split=split, class_names=class_names, skip_unreadable=skip_unreadable
@@ -74,3 +74,22 @@ def open_image_set(
         asked = Asked(benchmark, split, wanted, skip_unreadable=skip_unreadable)
         images = read_layout(_LAYOUTS[name], root, asked)
     return only_readable(images) if skip_unreadable else images
+
+
+def lies_there(name: str, root: Path, split: str) -> bool:
+    """Whether a benchmark's split lies at a root in one of its layouts, as far as names tell."""
+    BENCHMARKS[name].require_split(split)
+    return lies_at(_LAYOUTS[name], root, Asked(BENCHMARKS[name], split, wanted=None))
+
+
+def _root(name: str, *, root: Path | None, csv: Path | None, downloads: Path | None) -> Path:
+    """Where the files are: as given, else beside the list of them, else where downloads go."""
+    if root is not None:
+        return root
+    if csv is not None:
+        return csv.parent
+    if name in DOWNLOADABLE and downloads is not None and downloads.is_dir():
+        return downloads
+    more = ", or --download" if name in DOWNLOADABLE else ""
+    msg = f"data set {name!r} needs --root, the folder that holds its images{more}"
+    raise DatasetError(msg)

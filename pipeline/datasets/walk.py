@@ -72,6 +72,14 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
 def is_image(entry: os.DirEntry[str]) -> bool:
     """Whether an entry, no folder, has the extension of an image, in any letter case."""
     return _extension(entry.name) in EXTENSIONS
