@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fsnl.cache.reader import FeatureStore
     from fsnl.cache.schema import RunSummary
 
-FORMATS = ("table", "json", "csv", "markdown")
+FORMATS = ("table", "json", "csv", "markdown", "latex")
 EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacement")
 
 
@@ -150,5 +150,6 @@ def _formatted(runs: "list[RunSummary]", output_format: str) -> str:
         "json": json.to_json,
         "csv": csv.to_csv,
         "markdown": table.to_markdown,
+        "latex": table.to_latex,
     }
     return writers[output_format](runs)

@@ -11,7 +11,7 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\char34{}",
     "'": r"\textquotesingle{}",
     "±": r"$\pm$",
     **{character: f"\\{character}" for character in "{}$&#_%"},

@@ -89,14 +89,14 @@ def to_markdown(runs: Sequence[RunSummary]) -> str:
 
 def to_latex(runs: Sequence[RunSummary]) -> str:
     """The same for a paper, without what only matters on the machine it was made on."""
-    return grid.to_latex(results_grid(runs, leave_out=("seconds",)))
+    return grid.to_latex(results_grid(runs, for_paper=True))
 
 
-def results_grid(runs: Sequence[RunSummary], *, leave_out: Sequence[str] = ()) -> grid.Grid:
+def results_grid(runs: Sequence[RunSummary], *, for_paper: bool = False) -> grid.Grid:
     """What all runs share in the caption, what differs in columns, and what each interval is over."""
-    columns = [c for c in COLUMNS if not _is_shared(c, runs) and c.heading not in leave_out]
+    columns = [c for c in COLUMNS if not _is_shared(c, runs) and not (for_paper and c.heading == "seconds")]
     return grid.Grid(
-        caption=caption(runs),
+        caption=caption(runs, leave_out=("store",) if for_paper else ()),
         headings=[c.heading for c in columns],
         rows=[[c.cell(run) for c in columns] for run in runs],
         numeric=[c.numeric for c in columns],
@@ -104,12 +104,12 @@ def results_grid(runs: Sequence[RunSummary], *, leave_out: Sequence[str] = ()) -
     )
 
 
-def caption(runs: Sequence[RunSummary]) -> list[str]:
+def caption(runs: Sequence[RunSummary], *, leave_out: Sequence[str] = ()) -> list[str]:
     """Lines that say what all runs have in common."""
     by_heading = {column.heading: column for column in COLUMNS}
     lines = []
     for headings in CAPTION_LINES:
-        shared = [by_heading[h] for h in headings if _is_shared(by_heading[h], runs)]
+        shared = [by_heading[h] for h in headings if h not in leave_out and _is_shared(by_heading[h], runs)]
         words = [c.caption(c.cell(runs[0])) for c in shared if c.caption is not None]
         if words:
             lines.append(", ".join(words))
