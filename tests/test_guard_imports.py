@@ -33,11 +33,20 @@ MAY_IMPORT = {
     "fsnl.pipeline.encoders": VALUES | {"fsnl.pipeline.datasets.base", "fsnl.pipeline.cores"},
     "fsnl.pipeline.extract": {"fsnl.cache", *ENCODING},
     "fsnl.pipeline.pretrain": {"fsnl.cache", *ENCODING},
-    "fsnl.pipeline.score": {"fsnl.cache", "fsnl.pipeline.cores", *PURE},
+    "fsnl.pipeline.score": {
+        *("fsnl.cache", "fsnl.pipeline.cores", "fsnl.pipeline.finite", "fsnl.pipeline.fitting", *PURE),
+        "fsnl.pipeline.user_classifier",
+    },
+    # What a transform is fitted on, which embeddings cannot be scored, published protocols, users' code.
+    "fsnl.pipeline.fitting": {"fsnl.cache", "fsnl.pipeline.finite", *PURE},
+    "fsnl.pipeline.finite": VALUES,
+    "fsnl.pipeline.protocol": set(),
+    "fsnl.pipeline.user_classifier": VALUES | PURE,
     "fsnl.pipeline.compare": {"fsnl.cache", *PURE},
     # Accuracies that others published, for comparison.
     "fsnl.pipeline.task_accuracies": {"fsnl.cache", "fsnl.pipeline.compare"},
-    "fsnl.pipeline.report": {"fsnl.cache", "fsnl.pipeline.compare", *PURE},
+    "fsnl.pipeline.reanalysis": {"fsnl.cache", *PURE},
+    "fsnl.pipeline.report": {"fsnl.cache", "fsnl.pipeline.compare", "fsnl.pipeline.reanalysis", *PURE},
     "fsnl.pipeline.cli": {"fsnl.cache", "fsnl.pipeline"},
 }
 # Commands that encode images load torch and never FAISS; all others may load FAISS and never these.
