@@ -32,6 +32,10 @@ class OccupiedError(CacheError):
     """Something else already lies where a file was to be written."""
 
 
+class HeldError(CacheError):
+    """Another run is writing the file."""
+
+
 class WriteError(CacheError):
     """The file could not be written: no permission, no space, no folder."""
 

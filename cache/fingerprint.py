@@ -79,15 +79,22 @@ def split_fingerprint(header: StoreHeader, listing: Listing) -> str:
     Returns:
         Hex SHA-256 of a canonical JSON text; FORMAT.md lists its keys.
     """
-    encoder = asdict(header.encoder)
-    del encoder["labels_used"]
     identity: Json = {
-        "format_version": FORMAT_VERSION,
-        "dataset": header.dataset.name,
+        **header_identity(header),
         "split": listing.split,
         "labels_sha256": labels_sha256(listing.class_names, listing.image_ids, listing.labels),
         "source_sizes_sha256": arrays_sha256((listing.source_sizes,)),
+    }
+    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
+
+
+def header_identity(header: StoreHeader) -> dict[str, Json]:
+    """What of a header decides embeddings, as JSON."""
+    encoder = asdict(header.encoder)
+    del encoder["labels_used"]
+    return {
+        "format_version": FORMAT_VERSION,
+        "dataset": header.dataset.name,
         "encoder": encoder,
         "preprocessing": None if header.preprocessing is None else asdict(header.preprocessing),
     }
-    return hashlib.sha256(canonical_json(identity).encode()).hexdigest()
