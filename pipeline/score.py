@@ -1,26 +1,34 @@
 """Stage 3: feature store, episodes and classifiers to accuracies, with every prediction kept."""
 
-from collections.abc import Sequence
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from fsnl.cache.arrays import F32, I64
+from fsnl.cache.arrays import F32
 from fsnl.cache.episode_file import check_fits, read_episode_file
 from fsnl.cache.errors import EpisodeError, ScoringError
 from fsnl.cache.fingerprint import episodes_sha256, queries_sha256
 from fsnl.cache.reader import FeatureStore
 from fsnl.cache.result_file import EpisodeSet, ResultFile, StoredRun, count_correct
 from fsnl.cache.schema import EncoderInfo, Episodes, Features, RunSummary, SpentLabels
+from fsnl.pipeline.classifiers.base import Classifier
 from fsnl.pipeline.classifiers.engine import Prediction, predict
 from fsnl.pipeline.classifiers.registry import build_classifier
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
+from fsnl.pipeline.finite import images, zero_rows
+from fsnl.pipeline.fitting import transform
 from fsnl.pipeline.statistics import class_interval, episode_interval
+from fsnl.pipeline.transforms.chain import parse_chain
+from fsnl.pipeline.user_classifier import PREFIX, user_classifier
 
-# Values looked at in one go when searching for NaN.
-CHECK_VALUES = 1 << 20
+# Names of classifiers for every number of shots, or for each n_shot its own.
+Names: TypeAlias = Sequence[str] | Mapping[int, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +51,46 @@ def score_stores(
     stores: Sequence[FeatureStore],
     *,
     episodes: EpisodePlan | Sequence[Path],
-    classifiers: Sequence[str],
+    classifiers: Names,
+    transforms: Sequence[str] = ("none",),
     split: str = "test",
     n_threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> ResultFile:
     """Score every store on the same episodes.
 
     Args:
         stores: opened feature stores.
         episodes: a plan to draw from each store's labels, or episode files made for them.
-        classifiers: their names.
+        classifiers: their names, `1nn`, `attention:10`, `python:mine.py:scores`, ...; a mapping gives each
+            n_shot its own.
+        transforms: chains, `none`, `zscore:train,l2`, ...; each is a run of its own.
         split: which split of each store.
         n_threads: worker threads, None for one per core; no result depends on it.
+        progress: called, from any thread, with the number of episodes just done.
 
     Returns:
-        Runs in the order stores, episodes, classifiers, and the episodes they used.
+        Runs in the order stores, episodes, transforms, classifiers, and the episodes they used.
 
     Raises:
         CacheError: a store or episode file that cannot be used, or does not fit the other.
         EpisodeError: the labels cannot give such episodes.
-        ScoringError: unknown classifier, or embeddings that are not finite.
+        ScoringError: unknown classifier or transform, or embeddings that are not finite.
     """
     sets: dict[str, EpisodeSet] = {}
     runs: list[StoredRun] = []
     for store in stores:
         features = store.features(split)
         drawn = _episodes(store, features, episodes)
-        runs += score(store, features, drawn, classifiers=classifiers, n_threads=n_threads)
+        runs += score(
+            store,
+            features,
+            drawn,
+            classifiers=classifiers,
+            transforms=transforms,
+            n_threads=n_threads,
+            progress=progress,
+        )
         for episode_set in (_episode_set(features, one) for one in drawn):
             sets.setdefault(episode_set.key, episode_set)
     return ResultFile(episode_sets=sets, runs=tuple(runs))
@@ -80,36 +101,76 @@ def score(
     features: Features,
     episode_sets: Sequence[Episodes],
     *,
-    classifiers: Sequence[str],
+    classifiers: Names,
+    transforms: Sequence[str] = ("none",),
     n_threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[StoredRun]:
     """Score one split of one store.
 
     Args:
-        store: where `features` come from; names the encoder in the results.
+        store: where `features` come from; names the encoder in the results, and may hold splits to fit on.
         features: N embeddings with their labels.
         episode_sets: index arrays into its rows.
-        classifiers: names, `1nn`, `attention`, `attention-max`.
-        n_threads: worker threads, None for one per core; no result depends on it.
+        classifiers, transforms, n_threads, progress: as for `score_stores`.
 
     Returns:
-        One run per episode set and classifier, in that order, with predictions (E, W, Q).
+        One run per episode set, transform and classifier, in that order, with predictions (E, W, Q).
 
     Raises:
+        CacheError: a split to fit on that is not there, or of another encoder.
         EpisodeError: rows that these features do not have, or of other classes.
-        ScoringError: unknown classifier, or embeddings that are not finite.
+        ScoringError: unknown classifier or transform, or embeddings that are not finite.
     """
-    built = [build_classifier(name) for name in classifiers]
+    chains = [parse_chain(text) for text in transforms]
+    built = _build(classifiers, episode_sets)
     for episodes in episode_sets:
         _check_episodes(episodes, features)
-    _check_finite(features, store=store.path)
-    per_set = [built for _ in episode_sets]
-    answers = predict(features.embeddings, episode_sets, per_set, n_threads=n_threads or usable_cores())
-    return [
-        _run(store, features, episodes, classifier=classifier.name, prediction=prediction)
-        for episodes, row in zip(episode_sets, answers, strict=True)
-        for classifier, prediction in zip(built, row, strict=True)
-    ]
+    runs: list[list[StoredRun]] = [[] for _ in episode_sets]
+    for steps in chains:
+        made = transform(store, features, steps)
+        _warn_of_zeros(made.embeddings, features, built, store=store.path)
+        answers = predict(
+            made.embeddings, episode_sets, built, n_threads=n_threads or usable_cores(), progress=progress
+        )
+        for mine, episodes, row, predictions in zip(runs, episode_sets, built, answers, strict=True):
+            for classifier, prediction in zip(row, predictions, strict=True):
+                run = _run(store, features, episodes, made.name, classifier.name, prediction=prediction)
+                mine.append(run)
+    return [run for mine in runs for run in mine]
+
+
+def _build(names: Names, episode_sets: Sequence[Episodes]) -> list[list[Classifier]]:
+    """For each episode set, its classifiers."""
+    wanted = [names[e.n_shot] if isinstance(names, Mapping) else names for e in episode_sets]
+    built = {
+        name: user_classifier(name) if name.startswith(PREFIX) else build_classifier(name)
+        for name in dict.fromkeys(itertools.chain.from_iterable(wanted))
+    }
+    for episodes, row in zip(episode_sets, wanted, strict=True):
+        n_supports = episodes.n_way * episodes.n_shot
+        for name in row:
+            if built[name].min_supports > n_supports:
+                msg = (
+                    f"classifier {name!r} needs {built[name].min_supports} supports, {episodes.n_way}-way "
+                    f"{episodes.n_shot}-shot episodes have {n_supports}; ask for more shots, or fewer"
+                )
+                raise ScoringError(msg)
+    return [[built[name] for name in row] for row in wanted]
+
+
+def _warn_of_zeros(
+    embeddings: F32, features: Features, classifiers: Sequence[Sequence[Classifier]], *, store: Path
+) -> None:
+    """Cosines of a zero vector are 0 by convention (scikit-learn's too): say so."""
+    by_cosine = {c.name for row in classifiers for c in row if c.shared & {"cosines", "prototype_products"}}
+    zero = zero_rows(embeddings) if by_cosine else np.empty(0, dtype=np.int64)
+    if zero.size:
+        text = (
+            f"{store}: {zero.size} of {len(embeddings)} embeddings are zero ({images(features, zero)}); "
+            f"their cosines count as 0 in {', '.join(sorted(by_cosine))}"
+        )
+        warnings.warn(text, stacklevel=3)
 
 
 def encoder_label(encoder: EncoderInfo) -> str:
@@ -153,7 +214,13 @@ def _episode_set(features: Features, episodes: Episodes) -> EpisodeSet:
 
 
 def _run(
-    store: FeatureStore, features: Features, episodes: Episodes, *, classifier: str, prediction: Prediction
+    store: FeatureStore,
+    features: Features,
+    episodes: Episodes,
+    transform_name: str,
+    classifier: str,
+    *,
+    prediction: Prediction,
 ) -> StoredRun:
     correct = count_correct(prediction.ways)
     total, right = episodes.query.size, int(correct.sum(dtype=np.int64))
@@ -178,7 +245,7 @@ def _run(
         queries_sha256=queries_sha256(episodes),
         episodes_sha256=episodes_sha256(episodes),
         classifier=classifier,
-        transform="none",
+        transform=transform_name,
         accuracy=right / total,
         total_correct=right,
         total_queries=total,
@@ -207,35 +274,3 @@ def _check_episodes(episodes: Episodes, features: Features) -> None:
         if not (features.labels[rows] == episodes.classes[..., None]).all():
             msg = f"episodes have {name} rows of other classes than those they name: other labels"
             raise EpisodeError(msg)
-
-
-def _check_finite(features: Features, *, store: Path) -> None:
-    bad = non_finite_rows(features.embeddings)
-    if bad.size:
-        names = ", ".join(repr(features.image_ids[row]) for row in bad[:3])
-        more = ", ..." if bad.size > 3 else ""
-        msg = (
-            f"{store}: {bad.size} of {len(features.embeddings)} embeddings hold NaN or infinity "
-            f"({names}{more}); extract again with another precision, or leave the images out"
-        )
-        raise ScoringError(msg)
-
-
-def non_finite_rows(embeddings: F32) -> I64:
-    """Rows that hold NaN or infinity, streamed.
-
-    Args:
-        embeddings: (N, D) float32.
-
-    Returns:
-        (n,) int64, ascending.
-    """
-    bad = []
-    step = max(1, CHECK_VALUES // max(1, embeddings.shape[1]))
-    for first in range(0, len(embeddings), step):
-        chunk = embeddings[first : first + step]
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(chunk.sum())  # a finite sum has finite terms, and is cheaper
-        if suspicious:
-            bad.append(first + np.flatnonzero(~np.isfinite(chunk).all(axis=1)))
-    return np.concatenate(bad).astype(np.int64) if bad else np.empty(0, dtype=np.int64)

@@ -1,5 +1,9 @@
 """fsnl-score: accuracy of few-shot classification over stored embeddings."""
 
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,10 +11,14 @@ import click
 from click.core import ParameterSource
 
 from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+from fsnl.pipeline.cli.progress import Progress
+from fsnl.pipeline.cli.score_help import CLASSIFIERS, PROTOCOL, TRANSFORMS
+from fsnl.pipeline.protocol import PROTOCOLS
 
 if TYPE_CHECKING:
     from fsnl.cache.reader import FeatureStore
     from fsnl.cache.schema import RunSummary
+    from fsnl.pipeline.score import Names
 
 FORMATS = ("table", "json", "csv", "markdown", "latex")
 EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacement")
@@ -19,8 +27,16 @@ EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacem
 @click.command(
     cls=Command,
     context_settings=CONTEXT,
-    epilog=example(
-        "fsnl-score cifar.h5 --shot 1 --shot 5 --classifier 1nn --classifier attention --format json"
+    epilog="\n\n".join(
+        [
+            CLASSIFIERS,
+            TRANSFORMS,
+            PROTOCOL,
+            example(
+                "fsnl-score cifar.h5 --shot 1 --shot 5 --classifier 1nn --classifier attention --format json",
+                "fsnl-score cifar.h5 --classifier prototype --transform none --transform center:train,l2",
+            ),
+        ]
     ),
 )
 @click.argument("stores", nargs=-1, metavar="[STORE]...", type=click.Path(path_type=Path))
@@ -56,8 +72,23 @@ EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacem
     "classifiers",
     multiple=True,
     default=("1nn", "attention"),
-    help="1nn (nearest support by squared L2), attention (softmax of cosines, summed per class), "
-    "attention-max (class of the largest cosine); repeatable.",
+    metavar="NAME",
+    help="How queries are classified, see below; repeatable.",
+)
+@click.option(
+    "--transform",
+    "transforms",
+    multiple=True,
+    default=("none",),
+    metavar="CHAIN",
+    help="What is done to embeddings first, steps with commas between, see below; repeatable.",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(list(PROTOCOLS)),
+    show_default="none",
+    help="Runs of a published protocol, see below; sets ways, shots, queries, episodes, classifiers and "
+    "transforms.",
 )
 @click.option("--threads", type=click.IntRange(min=1), show_default="one per core", help="Worker threads.")
 @click.option(
@@ -85,6 +116,8 @@ def main(
     split: str,
     episode_files: tuple[Path, ...],
     classifiers: tuple[str, ...],
+    transforms: tuple[str, ...],
+    protocol: str | None,
     threads: int | None,
     output_format: str,
     out: Path | None,
@@ -96,6 +129,8 @@ def main(
     one in $FSNL_HOME is scored. The same seed gives the same episodes for every store of the same images.
     """
     _check_episode_options(ctx, episode_files)
+    if protocol is not None:
+        _check_protocol_options(ctx, protocol)
     from fsnl.cache.hdf5 import check_vacant
     from fsnl.cache.reader import open_store
     from fsnl.cache.result_file import write_result_file
@@ -111,13 +146,28 @@ def main(
         seed=seed,
         without_replacement=without_replacement,
     )
-    result = score_stores(
-        [open_store(path) for path in stores] if stores else [_newest()],
-        episodes=episode_files or plan,
-        classifiers=classifiers,
-        split=split,
-        n_threads=threads,
-    )
+    wanted: Names = classifiers
+    if protocol is not None:
+        chosen = PROTOCOLS[protocol]
+        wanted, transforms = chosen.classifiers, (chosen.transform,)
+        plan = replace(
+            plan,
+            n_way=chosen.n_way,
+            shots=tuple(chosen.classifiers),
+            n_query=chosen.n_query,
+            n_episodes=chosen.n_episodes,
+        )
+    opened = [open_store(path) for path in stores] if stores else [_newest()]
+    with _warnings_as_notes(), Progress() as progress:
+        result = score_stores(
+            opened,
+            episodes=episode_files or plan,
+            classifiers=wanted,
+            transforms=transforms,
+            split=split,
+            n_threads=threads,
+            progress=progress.add if progress.shown else None,
+        )
     if out is not None:
         write_result_file(out, result, overwrite=force)
     click.echo(_formatted([run.summary for run in result.runs], output_format))
@@ -132,6 +182,39 @@ def _check_episode_options(ctx: click.Context, episode_files: tuple[Path, ...]) 
         if name in EPISODE_OPTIONS and given:
             msg = f"--{name} cannot go with --episodes-file: the file says which episodes"
             raise click.UsageError(msg, ctx)
+
+
+def _check_protocol_options(ctx: click.Context, protocol: str) -> None:
+    """Refuse what would make it another protocol; saying again what it says is fine."""
+    chosen = PROTOCOLS[protocol]
+    fixed = {
+        "way": chosen.n_way,
+        "shots": tuple(chosen.classifiers),
+        "query": chosen.n_query,
+        "episodes": chosen.n_episodes,
+        "without_replacement": False,
+        "episode_files": (),
+        "classifiers": None,
+        "transforms": None,
+    }
+    for option in ctx.command.params:
+        name = option.name or ""
+        given = ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if name in fixed and given and ctx.params[name] != fixed[name]:
+            msg = f"{option.opts[0]} cannot go with --protocol {protocol}, which says what it is"
+            raise click.UsageError(msg, ctx)
+
+
+@contextlib.contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """What the stages warn of, as lines for the user."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        finally:
+            for warning in caught:
+                note(f"note: {warning.message}")
 
 
 def _newest() -> "FeatureStore":

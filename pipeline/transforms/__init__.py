@@ -1,0 +1,1 @@
+"""Embeddings to embeddings: centre, standardise, normalise, project; one chain is part of every result."""
