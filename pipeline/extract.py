@@ -3,37 +3,33 @@
 import hashlib
 import platform
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
 from fsnl.cache import hdf5
-from fsnl.cache.arrays import F32, U64
 from fsnl.cache.errors import FormatError, MismatchError, OccupiedError
 from fsnl.cache.fingerprint import arrays_sha256, canonical_json, labels_sha256, split_fingerprint
 from fsnl.cache.home import fsnl_home
 from fsnl.cache.reader import FeatureStore, open_store
 from fsnl.cache.schema import Json, StoreHeader
-from fsnl.cache.writer import new_store
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.download import download
-from fsnl.pipeline.datasets.hygiene import hygiene_notes, watch
 from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.encoders.base import Encoder
-from fsnl.pipeline.encoders.batches import batch_rows
-from fsnl.pipeline.encoders.registry import EncoderPlan, load_encoder, parse_encoder, plan_encoder
-from fsnl.pipeline.encoders.streaming import embedded_batches
-from fsnl.pipeline.encoders.weights import find_weights
-
-# Called with split, rows done and rows in all.
-Progress = Callable[[str, int, int], None]
-NAMED_ROWS = 3
+from fsnl.pipeline.encoders.pooling import POOLED, Pool
+from fsnl.pipeline.encoders.registry import EncoderPlan, load_encoder, plan_encoder
+from fsnl.pipeline.encoders.specs import parse_spec
+from fsnl.pipeline.encoders.weights import name_weights
+from fsnl.pipeline.sharding.identity import differences
+from fsnl.pipeline.sharding.ranks import this_rank
+from fsnl.pipeline.sharding.run import follow, held_folder, lead
+from fsnl.pipeline.sharding.work import SHARD_ROWS, Progress, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +41,13 @@ class ExtractRequest:
         root: its folder, None for an embedded data set.
         splits: the splits to have in the store, each once.
         classes: a file of class names to keep, None for all.
-        encoder: its specification, `pixels` or `torchvision:NAME`.
-        weights: `random:SEED` or a file, None where the encoder has none.
+        encoder: its specification, see `fsnl.pipeline.encoders.specs.ENCODER_KINDS`.
+        weights: `random:SEED`, `default` or a file, None where the encoder needs none.
         image_size: side in pixels, None for the data set's or the encoder's own.
         precision: `fp32`, `bf16` or `fp16`.
         labels_used: labels that the weights' training saw, None where unknown.
+        layer: `pooled`, `head`, or the name of a module of the network.
+        pool: how that layer's output becomes one vector.
         csv: a list of the images of `folder`, None for class folders.
         skip_unreadable: leave out images that cannot be decoded, instead of refusing them.
         download: get the data set from its publisher where it is not there yet.
@@ -64,6 +62,8 @@ class ExtractRequest:
     image_size: int | None = None
     precision: str = "fp32"
     labels_used: int | None = None
+    layer: str = POOLED
+    pool: Pool = "auto"
     csv: Path | None = None
     skip_unreadable: bool = False
     download: bool = False
@@ -77,11 +77,15 @@ class Running:
         device: `auto`, `cpu`, `cuda`, `cuda:INDEX` or `mps`.
         batch_size: images per forward pass, None for what suits the encoder, its image size and device.
         workers: threads that decode, and on a CPU encode; None for one per core.
+        shard_rows: rows that are encoded between two points from which a run can be resumed.
+        take_over: go on although a run on another host seems to write the store.
     """
 
     device: str = "auto"
     batch_size: int | None = None
     workers: int | None = None
+    shard_rows: int = SHARD_ROWS
+    take_over: bool = False
 
 
 def extract(
@@ -95,6 +99,10 @@ def extract(
 ) -> Path:
     """Encode the splits that the store does not hold yet.
 
+    What is encoded is kept beside `out` until the store is whole: an interrupted call, made again, goes on.
+    Called by several processes at once, as `torchrun` starts them, each encodes a part; rank 0 makes the
+    store, and the others may return before it is there.
+
     Args:
         request: what to encode, with what.
         out: the store, None for one named after the request in `fsnl_home()`.
@@ -104,54 +112,83 @@ def extract(
         progress: told of rows done.
 
     Returns:
-        The store's path. An interrupted run leaves nothing there, or what was there before.
+        The store's path. An interrupted call leaves nothing there, or what was there before.
 
     Raises:
         DatasetError, EncoderError: images or an encoder that cannot be used.
         MismatchError: a store at `out` that was made with something else; it names each field.
         OccupiedError: something else at `out`.
+        HeldError: another run is writing it.
         WriteError: no permission, no space.
     """
-    running = running or Running()
+    running, rank = running or Running(), this_rank()
+    if not rank.leads:  # one voice is enough
+        note, progress = _silent, _silent
     sets = _open_sets(request)
     path = out or _default_path(request)
     records = {s.listing.split: _record(request, s) for s in sets}
     existing = None if force else _existing(path)
-    if existing is not None and all(existing.requests.get(k) == v for k, v in records.items()):
+    if _is_complete(existing, records):
         note(f"{path} is complete: {', '.join(records)} extracted before")
         return path
     plan = _plan(request, sets)
-    missing = sets
     if existing is not None:
         _check_same(existing, plan, sets)
-        missing = [s for s in sets if s.listing.split not in existing.splits]
-        if not missing:
-            note(f"{path} is complete: {', '.join(records)} extracted before")
-            return path
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
     hdf5.check_vacant(path, overwrite=force or existing is not None)
-    for image_set in missing:
-        note(f"{image_set.listing.split}: {image_set.found}")
-    encoder = load_encoder(plan, device=running.device)
-    note(_described(encoder))
-    header = StoreHeader(
-        dataset=sets[0].info,
-        encoder=encoder.info,
-        preprocessing=encoder.preprocessing,
-        environment=_environment(encoder, running),
+
+    def load(device: str) -> tuple[Encoder, StoreHeader]:
+        encoder = load_encoder(plan, device=device, note=note)
+        note(_described(encoder))
+        environment = _environment(encoder)
+        return encoder, StoreHeader(sets[0].info, encoder.info, encoder.preprocessing, environment)
+
+    work = Work(
+        path=path,
+        sets=sets,
+        requests=records,
+        kept=(),
+        overwrite=force or existing is not None,
+        force=force,
+        load=load,
+        device=running.device,
+        batch_size=running.batch_size,
+        shard_rows=running.shard_rows,
+        workers=running.workers if running.workers is not None else max(1, usable_cores() // rank.n_local),
+        note=note,
+        progress=progress,
     )
-    with new_store(path, header, overwrite=force or existing is not None) as store:
-        for split in existing.splits if existing is not None else ():
-            store.copy_split(path, split)
-        for image_set in missing:
-            watched, constant = watch(image_set)
-            health = _Health(image_set, constant=constant)
-            batches = _embedded(watched, encoder, running=running, progress=progress, health=health)
-            split = image_set.listing.split
-            store.add_split(image_set.listing, batches, request=records[split])
-            health.report(note)
+    if not rank.leads:
+        follow(_remaining(work, existing), rank, is_complete=lambda: _is_complete(_existing(path), records))
+        return path
+    with held_folder(path, rank, take_over=running.take_over) as folder:
+        existing = None if force else _existing(path)  # as it is now that nobody else writes
+        if _is_complete(existing, records):
+            note(f"{path} is complete: {', '.join(records)} extracted meanwhile")
+            return path
+        work = _remaining(work, existing)
+        for image_set in work.sets:
+            note(f"{image_set.listing.split}: {image_set.found}")
+        lead(work, folder, rank)
     return path
+
+
+def _silent(*_: object) -> None:
+    """Say nothing."""
+
+
+def _is_complete(store: FeatureStore | None, records: Mapping[str, dict[str, Json]]) -> bool:
+    """Whether all that is asked was asked before, and is there."""
+    return store is not None and all(store.requests.get(split) == asked for split, asked in records.items())
+
+
+def _remaining(work: Work, store: FeatureStore | None) -> Work:
+    """The splits that a store lacks, the others kept."""
+    if store is None:
+        return work
+    sets = [s for s in work.sets if s.listing.split not in store.splits]
+    return replace(work, sets=sets, kept=store.splits, overwrite=True)
 
 
 def _open_sets(request: ExtractRequest) -> list[ImageSet]:
@@ -181,6 +218,8 @@ def _plan(request: ExtractRequest, sets: Sequence[ImageSet]) -> EncoderPlan:
             request.encoder,
             image_set,
             weights=request.weights,
+            layer=request.layer,
+            pool=request.pool,
             image_size=request.image_size,
             labels_used=request.labels_used,
             precision=request.precision,
@@ -202,15 +241,16 @@ def _record(request: ExtractRequest, image_set: ImageSet) -> dict[str, Json]:
     Folders are left out, so that data may move; so is what changes no embedding.
     """
     listing = image_set.listing
-    weights = None
-    if parse_encoder(request.encoder) is not None:
-        weights = find_weights(request.weights, labels_used=request.labels_used, encoder=request.encoder)
+    spec = parse_spec(request.encoder)
+    weights = name_weights(spec, request.weights, labels_used=request.labels_used)
     return {
         "dataset": image_set.info.name,
         "split": listing.split,
-        "encoder": request.encoder,
-        "weights": request.weights if weights is None else weights.name,
-        "weights_sha256": None if weights is None else weights.sha256,
+        "encoder": spec.name,
+        "weights": weights.name,
+        "weights_sha256": weights.sha256,
+        "layer": request.layer,
+        "pool": request.pool,
         "image_size": request.image_size,
         "precision": request.precision,
         "labels_used": request.labels_used,
@@ -249,12 +289,7 @@ def _check_same(store: FeatureStore, plan: EncoderPlan, sets: Sequence[ImageSet]
         preprocessing=plan.preprocessing,
         environment=store.header.environment,
     )
-    old, new = _flat(asdict(store.header)), _flat(asdict(header))
-    differ = [
-        f"{name} is {old.get(name)}, asked {new.get(name)}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+    differ = differences(asdict(store.header), asdict(header))
     for image_set in sets:
         split = image_set.listing.split
         known = split in store.splits
@@ -278,16 +313,6 @@ def _listing_difference(store: FeatureStore, image_set: ImageSet) -> str:
     return f"split {listing.split!r}: image files changed in size"
 
 
-def _flat(record: dict[str, Json], prefix: str = "") -> dict[str, Json]:
-    flat: dict[str, Json] = {}
-    for name, value in record.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
 def _described(encoder: Encoder) -> str:
     prepared = encoder.preprocessing
     resized = "" if prepared.resize == prepared.crop else f" (resized to {prepared.resize})"
@@ -296,65 +321,16 @@ def _described(encoder: Encoder) -> str:
     return f"encoder {encoder.info.name}{weights}, {size}, {encoder.info.precision}, on {encoder.device}"
 
 
-def _environment(encoder: Encoder, running: Running) -> dict[str, str | int | None]:
+def _environment(encoder: Encoder) -> dict[str, str | int | None]:
     """What only colours the last digits of the embeddings."""
     libraries = ["fsnl", "numpy", "Pillow"]
-    if parse_encoder(encoder.info.name) is not None:
-        libraries += ["torch", "torchvision"]
+    kind = encoder.info.name.partition(":")[0]
+    if kind != "pixels":
+        libraries += ["torch", "torchvision", *(["timm"] if kind == "timm" else [])]
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "system": platform.system(),
         **{name.lower(): metadata.version(name) for name in libraries},
         "device": encoder.device,
-        "batch_size": running.batch_size or encoder.batch_size,
     }
-
-
-def _embedded(
-    image_set: ImageSet, encoder: Encoder, *, running: Running, progress: Progress, health: "_Health"
-) -> Iterator[tuple[F32, U64]]:
-    """Batches of embeddings with the digests of their images, in row order."""
-    workers = usable_cores() if running.workers is None else running.workers
-    total = len(image_set.listing.image_ids)
-    batches = batch_rows(range(total), batch_size=running.batch_size or encoder.batch_size)
-    done = 0
-    for embeddings, digests in embedded_batches(image_set, encoder, batches=batches, workers=workers):
-        health.look(embeddings, digests, first=done)
-        done += len(embeddings)
-        progress(image_set.listing.split, done, total)
-        yield embeddings, digests
-
-
-class _Health:
-    """Rows that no classifier can use, and the time taken, noticed while a split streams by."""
-
-    def __init__(self, image_set: ImageSet, *, constant: list[int]) -> None:
-        self._listing = image_set.listing
-        self._constant = constant
-        self._digests: list[U64] = []
-        self._began = time.monotonic()
-        self._bad: dict[str, list[int]] = {"not finite": [], "all zero": []}
-
-    def look(self, embeddings: F32, digests: U64, *, first: int) -> None:
-        """(B, D) float32 and (B,) uint64, the rows from `first` on."""
-        self._digests.append(digests)
-        finite = np.isfinite(embeddings).all(axis=1)
-        zero = ~embeddings.any(axis=1)
-        self._bad["not finite"] += (first + np.flatnonzero(~finite)).tolist()
-        self._bad["all zero"] += (first + np.flatnonzero(zero)).tolist()
-
-    def report(self, note: Callable[[str], None]) -> None:
-        """What was done, and each kind of bad row with its first images."""
-        n_images = len(self._listing.image_ids)
-        seconds = time.monotonic() - self._began
-        rate = n_images / max(seconds, 1e-9)
-        note(f"{self._listing.split}: {n_images:,} images in {seconds:.1f} s, {rate:,.0f} images/s")
-        for kind, rows in self._bad.items():
-            if rows:
-                names = ", ".join(repr(self._listing.image_ids[row]) for row in rows[:NAMED_ROWS])
-                more = ", ..." if len(rows) > NAMED_ROWS else ""
-                note(f"warning: {len(rows)} embeddings are {kind}: {names}{more}")
-        digests = np.concatenate(self._digests)
-        for line in hygiene_notes(self._listing, digests=digests, constant=self._constant):
-            note(line)

@@ -11,6 +11,8 @@ from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
+    from fsnl.pipeline.encoders.pooling import Pool
+
 PATH = click.Path(path_type=Path)
 
 
@@ -53,11 +55,30 @@ PATH = click.Path(path_type=Path)
     help="Of cifar-fs and fc100: get CIFAR-100 (180 MB) from its publisher where it is not at ROOT yet; "
     "without ROOT it goes to $FSNL_HOME/data.",
 )
-@click.option("--encoder", default="pixels", help="pixels, or torchvision:NAME.")
+@click.option(
+    "--encoder",
+    default="pixels",
+    help="pixels; fsnl:resnet10 or fsnl:conv4; torchvision:NAME; timm:NAME; checkpoint:PATH, whose network "
+    "is read off its tensors; python:FILE:FUNCTION, your own code, which is run.",
+)
 @click.option(
     "--weights",
     show_default="none",
-    help="For a network: random:SEED, or a file with its state dict.",
+    help="For a network: random:SEED; default, the library's own, downloaded; or a checkpoint file of any of "
+    "the usual self-supervised or supervised kinds.",
+)
+@click.option(
+    "--layer",
+    default="pooled",
+    help="pooled, the feature before the classifier; head, the projection head of a checkpoint; or a module "
+    "of the network by its name.",
+)
+@click.option(
+    "--pool",
+    type=click.Choice(("auto", "mean", "max", "token", "flatten")),
+    default="auto",
+    help="One vector of the layer's output: auto averages maps and takes the class token, else the mean, of "
+    "tokens.",
 )
 @click.option(
     "--labels-used",
@@ -92,6 +113,9 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--out", type=PATH, show_default="a file in $FSNL_HOME", help="Feature store to write.")
 @click.option("--force", is_flag=True, help="Replace what lies at --out.")
+@click.option(
+    "--take-over", is_flag=True, help="Go on although a run on another host seems to write --out."
+)
 @click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
 def main(
     *,
@@ -104,6 +128,8 @@ def main(
     download: bool,
     encoder: str,
     weights: str | None,
+    layer: str,
+    pool: "Pool",
     labels_used: int | None,
     image_size: int | None,
     device: str,
@@ -112,6 +138,7 @@ def main(
     workers: int | None,
     out: Path | None,
     force: bool,
+    take_over: bool,
 ) -> None:
     """Encode every image of a data set once and write the embeddings to an HDF5 feature store.
 
@@ -134,11 +161,13 @@ def main(
         image_size=image_size,
         precision=precision,
         labels_used=labels_used,
+        layer=layer,
+        pool=pool,
         csv=csv,
         skip_unreadable=skip_unreadable,
         download=download,
     )
-    running = Running(device=device, batch_size=batch_size, workers=workers)
+    running = Running(device=device, batch_size=batch_size, workers=workers, take_over=take_over)
     path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)
     click.echo(path)
 

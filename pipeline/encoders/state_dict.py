@@ -1,102 +1,156 @@
-"""A file of plain torch weights into a network: all of it fits, or the first misfit is named."""
+"""Filling a network from a checkpoint: all of its tensors are there and fit, or the first misfit is named."""
 
-import pickle
-import re
-import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
 from fsnl.cache.errors import EncoderError
+from fsnl.pipeline.encoders.checkpoint_file import CheckpointFile
+from fsnl.pipeline.encoders.heads import find_head
+from fsnl.pipeline.encoders.key_layout import View, find_view, left_over
 
-# How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
-_REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
+# Names of a network that are looked for to find it in a checkpoint.
+_ANCHORS = 24
 
-# Names inside torchvision's published DenseNet files, which predate a rule of torch about dots.
-_OLD_DENSENET = re.compile(r"(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\.\w+)")
+# (name, tensor of the checkpoint, shape that the network has) -> the tensor resized, or None where it cannot.
+Resize = Callable[[str, torch.Tensor, torch.Size], torch.Tensor | None]
 
 
-def load_state_dict(network: torch.nn.Module, path: Path, *, unused: tuple[str, ...], encoder: str) -> None:
-    """Fill a network from a state dict file.
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What came of filling a network.
+
+    Attributes:
+        head: the projection head that the checkpoint also holds, None where there is none.
+        note: a line for the user: how many tensors matched, and what was left over.
+    """
+
+    head: torch.nn.Module | None
+    note: str
+
+
+def fill_network(
+    network: torch.nn.Module,
+    checkpoint: CheckpointFile,
+    *,
+    encoder: str,
+    view: View | None = None,
+    unused: Iterable[str] = (),
+    resize: Resize = lambda name, tensor, shape: None,
+) -> Filled:
+    """Fill a network without its classifier from a checkpoint.
 
     Args:
         network: what to fill.
-        path: written by `torch.save(other.state_dict(), path)`.
-        unused: prefixes of names in the file that the network does without, as its classifier's.
+        checkpoint: the tensors.
         encoder: the network's name, for errors.
+        view: where it lies among them, None to look for it.
+        unused: prefixes of names, as the network would have them, that it does without.
+        resize: adapts tensors whose shape follows the image size.
 
     Raises:
-        EncoderError: not such a file, or one of another architecture.
+        EncoderError: a tensor of the network is missing or has another shape, or the checkpoint holds
+            tensors inside the network that the network does not have.
     """
-    state = read_state_dict(path)
-    for name in list(state):
-        tensor = state.pop(name)
-        if not name.startswith(unused):
-            old = _OLD_DENSENET.fullmatch(name)
-            state[old[1] + old[2] if old else name] = tensor
     wanted = network.state_dict()
-    differing = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
+    if view is None:
+        anchors = islice((name for name in wanted if not name.endswith("num_batches_tracked")), _ANCHORS)
+        view = find_view(checkpoint.tensors, anchors=anchors, wanted=wanted) or View("")
+    state = OrderedDict((name, checkpoint.tensors[view.names[name]]) for name in wanted if name in view.names)
+    for name, tensor in state.items():
+        if tensor.shape != wanted[name].shape:
+            resized = resize(name, tensor, wanted[name].shape)
+            state[name] = tensor if resized is None else resized
+    _check_names(network, wanted, checkpoint, view=view, encoder=encoder, unused=tuple(unused))
+    _check_shapes(state, wanted, checkpoint, view=view, encoder=encoder)
+    _load(network, state, checkpoint, view=view, encoder=encoder)
+    head, in_head = find_head(checkpoint.tensors, view=view)
+    used = [view.names[name] for name in state]
+    rest = left_over(checkpoint.tensors, used=[*used, *in_head])
+    return Filled(
+        head, _described(checkpoint, view=view, n_used=len(used), rest=rest, n_in_head=len(in_head))
+    )
+
+
+def _check_shapes(
+    state: "OrderedDict[str, torch.Tensor]",
+    wanted: dict[str, torch.Tensor],
+    checkpoint: CheckpointFile,
+    *,
+    view: View,
+    encoder: str,
+) -> None:
+    differing = [name for name in state if state[name].shape != wanted[name].shape]
     if differing:
         name = differing[0]
         message = (
-            f"{path}: tensor {name!r} is {tuple(state[name].shape)}, {encoder} needs "
-            f"{tuple(wanted[name].shape)}; {len(differing)} of its {len(wanted)} tensors differ in shape"
+            f"{checkpoint.path}: tensor {view.in_file(name)!r} is {tuple(state[name].shape)}, "
+            f"{encoder} needs {tuple(wanted[name].shape)}; "
+            f"{len(differing)} of its {len(wanted)} tensors differ in shape"
         )
         raise EncoderError(message)
-    # modules rename what older versions of themselves wrote, by a version that a plain dict lacks
-    vars(state).setdefault("_metadata", {"": {"version": getattr(network, "_version", 1)}})
-    try:
-        keys = network.load_state_dict(state, strict=False)
-    except (RuntimeError, ValueError) as error:
-        message = f"{path}: does not fit {encoder}: {' '.join(str(error).split())}"
-        raise EncoderError(message) from error
-    missing = [name for name in keys.missing_keys if not name.endswith("num_batches_tracked")]
-    if missing:
-        message = f"{path}: lacks {len(missing)} of the tensors that {encoder} needs, first {missing[0]!r}"
-        raise EncoderError(message)
-    if surplus := keys.unexpected_keys:
-        message = f"{path}: holds {len(surplus)} tensors that {encoder} does not have, first {surplus[0]!r}"
-        raise EncoderError(message)
 
 
-def read_state_dict(path: Path) -> "OrderedDict[str, torch.Tensor]":
-    """Read names and tensors, running no code that the file may hold.
-
-    Raises:
-        EncoderError: not a file of `torch.save`, or it holds something else than named tensors.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        refused = _REFUSED.search(str(error))
-        if refused is None:
-            raise _not_weights(path) from error
-        message = (
-            f"{path}: refused, for it would run {refused[1]} while loading; "
-            "save the network's state_dict() alone"
-        )
-        raise EncoderError(message) from error
-    except Exception as error:
-        # bytes that are no pickle make the unpickler fail in any way
-        raise _not_weights(path) from error
-    if not isinstance(state, Mapping):
-        message = f"{path}: holds a {type(state).__name__}, not a state dict; save the network's state_dict()"
-        raise EncoderError(message)
-    others = [
-        str(name)
-        for name, value in state.items()
-        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+def _check_names(
+    network: torch.nn.Module,
+    wanted: dict[str, torch.Tensor],
+    checkpoint: CheckpointFile,
+    *,
+    view: View,
+    encoder: str,
+    unused: tuple[str, ...],
+) -> None:
+    """Nothing is missing, and nothing more lies inside the modules that the network has."""
+    missing = [name for name in wanted if name not in view.names and not name.endswith("num_batches_tracked")]
+    own = {name.partition(".")[0] for name in wanted}
+    surplus = [
+        full
+        for name, full in view.names.items()
+        if name.partition(".")[0] in own and name not in wanted and not name.startswith(unused)
     ]
-    if others or not state:
-        names = ", ".join(others[:4]) if others else "nothing"
-        message = f"{path}: holds {names}, not named tensors alone; save the network's state_dict()"
+    beside = f"; it holds {surplus[0]!r} instead" if surplus else ""
+    if missing:
+        message = (
+            f"{checkpoint.path}: lacks {len(missing)} of the tensors that {encoder} needs, "
+            f"first {view.in_file(missing[0])!r}{beside}"
+        )
         raise EncoderError(message)
-    return state if isinstance(state, OrderedDict) else OrderedDict(state)
+    if surplus:
+        message = (
+            f"{checkpoint.path}: holds {len(surplus)} tensors that {encoder} does not have, "
+            f"first {surplus[0]!r}"
+        )
+        raise EncoderError(message)
 
 
-def _not_weights(path: Path) -> EncoderError:
-    return EncoderError(f"{path}: not a file that torch.save wrote, or a damaged one")
+def _load(
+    network: torch.nn.Module,
+    state: "OrderedDict[str, torch.Tensor]",
+    checkpoint: CheckpointFile,
+    *,
+    view: View,
+    encoder: str,
+) -> None:
+    # modules rename what older versions of themselves wrote, by a version that a plain dict lacks
+    versions = {
+        module.removeprefix(view.prefix).removesuffix("."): {"version": version}
+        for module, version in checkpoint.versions.items()
+        if module.startswith(view.prefix) and not view.numbers
+    }
+    versions.setdefault("", {"version": getattr(network, "_version", 1)})
+    vars(state)["_metadata"] = versions
+    try:
+        network.load_state_dict(state, strict=False)
+    except (RuntimeError, ValueError) as error:
+        message = f"{checkpoint.path}: does not fit {encoder}: {' '.join(str(error).split())}"
+        raise EncoderError(message) from error
+
+
+def _described(checkpoint: CheckpointFile, *, view: View, n_used: int, rest: str, n_in_head: int) -> str:
+    where = f" under {view.prefix!r}" if view.prefix else ""
+    head = f", {n_in_head} of a head" if n_in_head else ""
+    over = f"; left over: {rest}" if rest else ""
+    return f"{checkpoint.path.name}: {n_used} tensors{where} matched, none is missing{head}{over}"

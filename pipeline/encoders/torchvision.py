@@ -1,52 +1,63 @@
 """The classification networks of torchvision, up to the feature vector before their classifier."""
 
 import difflib
+import math
+from pathlib import Path
 
 import torch
 import torchvision
 
 from fsnl.cache.errors import EncoderError
-from fsnl.cache.schema import EncoderInfo, Preprocessing
-from fsnl.pipeline.encoders.base import Encoder
-from fsnl.pipeline.encoders.network import choose_device, first_line, network_encoder
-from fsnl.pipeline.encoders.state_dict import load_state_dict
-from fsnl.pipeline.encoders.weights import Weights
+from fsnl.pipeline.encoders.checkpoint_file import read_checkpoint
+from fsnl.pipeline.encoders.labels import torchvision_labels
+from fsnl.pipeline.encoders.network import first_line
+from fsnl.pipeline.encoders.readout import Backbone
+from fsnl.pipeline.encoders.recipes import Recipe
+from fsnl.pipeline.encoders.seeds import seeded
+from fsnl.pipeline.encoders.state_dict import fill_network
+from fsnl.pipeline.encoders.weights import DEFAULT, Published, Weights
 
 # Networks that are built for one size of image, by the name of that argument.
 _SIZE_ARGUMENTS = {"vit": "image_size", "maxvit": "input_size"}
 
-# Classifiers on the side, for training alone: left out, and passed over in a file that has them.
-_AUXILIARY = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
+_AUXILIARY = ("googlenet", "inception_v3")
 
 _N_CLASSES = 1000
 
 
-def torchvision_encoder(
-    name: str, *, info: EncoderInfo, preprocessing: Preprocessing, weights: Weights, device: str
-) -> Encoder:
-    """Build, fill and try one network.
+def torchvision_backbone(name: str, *, image_size: int, weights: Weights, encoder: str) -> Backbone:
+    """Build and fill one network.
 
     Args:
         name: of the network, as `torchvision.models.list_models` has it.
-        info: what the encoder is called and computes in.
-        preprocessing: of its images.
-        weights: a random start or a state dict file.
-        device: `auto`, `cpu`, `cuda`, `cuda:INDEX` or `mps`.
+        image_size: S, which vision transformers are built for.
+        weights: a random start or a file.
+        encoder: the encoder's name, for errors.
 
     Raises:
-        EncoderError: no such network, device or precision; weights of another architecture; images of a
-            size that the network cannot take.
+        EncoderError: no such network, weights of another architecture, or a size that it cannot be built for.
     """
-    chosen = choose_device(device)
-    network, head = headless_network(name, image_size=preprocessing.crop, seed=weights.seed or 0)
-    if weights.path is not None:
-        load_state_dict(
-            network,
-            weights.path,
-            unused=(f"{head}.", *_AUXILIARY.get(name, ())),
-            encoder=f"{info.name} at {preprocessing.crop} pixels",
+    network, head = headless_network(name, image_size=image_size, seed=weights.seed or 0)
+    n_prefix_tokens = 1 if hasattr(network, "class_token") else 0
+    if weights.path is None:
+        return Backbone(
+            network, removed=head, n_prefix_tokens=n_prefix_tokens, no_head="its weights are random"
         )
-    return network_encoder(network, info=info, preprocessing=preprocessing, device=chosen)
+    filled = fill_network(
+        network,
+        read_checkpoint(weights.path),
+        encoder=f"{encoder} at {image_size} pixels",
+        unused=(f"{head}.",),
+        resize=_resized_positions,
+    )
+    return Backbone(
+        network,
+        head=filled.head,
+        removed=head,
+        no_head=f"{weights.path.name} holds none",
+        n_prefix_tokens=n_prefix_tokens,
+        notes=(filled.note,),
+    )
 
 
 def headless_network(name: str, *, image_size: int, seed: int) -> tuple[torch.nn.Module, str]:
@@ -67,8 +78,7 @@ def headless_network(name: str, *, image_size: int, seed: int) -> tuple[torch.nn
     if name in _AUXILIARY:
         arguments.update(aux_logits=False, init_weights=True)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             network: torch.nn.Module = torchvision.models.get_model(name, weights=None, **arguments)
     except (RuntimeError, ValueError, AssertionError) as error:
         message = (
@@ -82,15 +92,59 @@ def headless_network(name: str, *, image_size: int, seed: int) -> tuple[torch.nn
     return network, head
 
 
-def recipe_sizes(name: str) -> tuple[int, int]:
+def torchvision_recipe(name: str) -> Recipe:
     """The sizes that torchvision resizes the shorter side to, and crops, for its own best weights.
 
     Raises:
         EncoderError: no such network.
     """
     _check_name(name)
-    recipe = torchvision.models.get_model_weights(name).DEFAULT.transforms()
-    return recipe.resize_size[0], recipe.crop_size[0]
+    transforms = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+    return Recipe(transforms.resize_size[0], transforms.crop_size[0])
+
+
+def torchvision_weights(name: str, weights: str) -> Published:
+    """What torchvision publishes for a network.
+
+    Args:
+        name: of the network.
+        weights: `default`, or a name as `IMAGENET1K_V2`.
+
+    Raises:
+        EncoderError: no such network, or no such weights of it; the message names those that there are.
+    """
+    _check_name(name)
+    published = torchvision.models.get_model_weights(name)
+    if weights == DEFAULT:
+        return _published(published.DEFAULT)
+    names = [member.name for member in published]
+    if weights not in names:
+        message = f"torchvision has no weights {weights!r} for {name}; there are {', '.join(names)}"
+        raise EncoderError(message)
+    return _published(published[weights])
+
+
+def torchvision_file(name: str, path: Path) -> Published | None:
+    """The published weights that a file is, by its name; None for any other file.
+
+    Raises:
+        EncoderError: no such network.
+    """
+    _check_name(name)
+    every = torchvision.models.get_model_weights(name)
+    return next((_published(m) for m in every if m.url.rpartition("/")[2] == path.name), None)
+
+
+def _published(member: "torchvision.models.WeightsEnum") -> Published:
+    transforms = member.transforms()
+    recipe = Recipe(
+        transforms.resize_size[0],
+        transforms.crop_size[0],
+        transforms.interpolation.value,
+        tuple(transforms.mean),
+        tuple(transforms.std),
+    )
+    return Published(member.name, member.url, recipe, torchvision_labels(member.name))
 
 
 def _check_name(name: str) -> None:
@@ -112,3 +166,16 @@ def _last_classifier(network: torch.nn.Module) -> str:
         or (isinstance(module, torch.nn.Conv2d) and module.out_channels == _N_CLASSES)
     ]
     return layers[-1]
+
+
+def _resized_positions(name: str, tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
+    """The position embedding of a vision transformer for other numbers of patches, as torchvision does it."""
+    if name != "encoder.pos_embedding" or tensor.ndim != 3 or tensor.shape[::2] != shape[::2]:
+        return None
+    before, after = math.isqrt(tensor.shape[1] - 1), math.isqrt(shape[1] - 1)
+    if before * before != tensor.shape[1] - 1:
+        return None
+    state = {"encoder.pos_embedding": tensor}
+    resize = torchvision.models.vision_transformer.interpolate_embeddings
+    resized: torch.Tensor = resize(image_size=after, patch_size=1, model_state=state)["encoder.pos_embedding"]
+    return resized

@@ -1,67 +1,187 @@
-"""What `--weights` may name, read without torch: a random start, or a file with its digest."""
+"""What `--weights` may name, read without torch: a random start, published weights, or a file."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import LabelsUsed
+from fsnl.pipeline.encoders.recipes import Recipe
+from fsnl.pipeline.encoders.specs import Kind, Spec
 
-WEIGHTS_CHOICES = "random:SEED (an untrained network), or the path of a torchvision state dict (.pth, .pt)"
+DEFAULT = "default"
 
 _RANDOM = "random:"
+_NO_LABELS = LabelsUsed(train=0, val=0)
+
+# As torchvision names the published weights of a network: IMAGENET1K_V2.
+_PUBLISHED = re.compile(r"[A-Z][A-Z0-9_]+")
+
+# torchvision's file names end in the first digits of the file's digest.
+_DIGEST_IN_NAME = re.compile(r".*-([0-9a-f]{8,})\.\w+")
+
+_CHOICES: dict[Kind, str] = {
+    "fsnl": "random:SEED (an untrained network), or the path of a checkpoint (.pth, .pt)",
+    "torchvision": "random:SEED (an untrained network), default (torchvision's own, downloaded), "
+    "or the path of a checkpoint (.pth, .pt)",
+    "timm": "random:SEED (an untrained network), default (timm's own, downloaded), "
+    "or the path of a checkpoint (.pth, .pt, .safetensors)",
+    "python": "random:SEED, or the path of a checkpoint (.pth, .pt), or leave them to the function",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where a network's numbers come from; one of `seed` and `path` is set.
+    """Where a network's numbers come from.
 
     Attributes:
-        name: `random:SEED`, or the file's name without its folder.
-        seed: of the random initialisation.
-        path: of the state dict.
+        name: `none`, `random:SEED`, the name of published weights, or the file's name without its folder.
+        seed: of the random initialisation, None where the numbers come from elsewhere.
+        path: of the file, None where there is none, or where published weights are not downloaded yet.
         sha256: hex digest of the file.
         labels_used: what the training cost in labels.
+        recipe: how the makers of the weights prepared their images, None where unknown.
     """
 
     name: str
-    seed: int | None
-    path: Path | None
-    sha256: str | None
-    labels_used: LabelsUsed
+    seed: int | None = None
+    path: Path | None = None
+    sha256: str | None = None
+    labels_used: LabelsUsed = _NO_LABELS
+    recipe: Recipe | None = None
 
 
-def find_weights(weights: str | None, *, labels_used: int | None, encoder: str) -> Weights:
-    """Read the user's word for the weights; of a file, only the digest.
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Weights that a library offers for download.
+
+    Attributes:
+        name: as the library calls them.
+        url: where they are; of timm, the repository and the file in it, with a blank between.
+        recipe: how images are prepared for them.
+        labels: that their training saw, None where unknown.
+    """
+
+    name: str
+    url: str
+    recipe: Recipe
+    labels: int | None
+
+
+def name_weights(spec: Spec, weights: str | None, *, labels_used: int | None) -> Weights:
+    """Read the user's word for the weights; of a file, only the digest. Nothing is downloaded.
 
     Args:
-        weights: `random:SEED` or a path.
-        labels_used: how many labels the file's training saw, None where that is unknown.
-        encoder: the network they are for, named in errors.
+        spec: the encoder they are for.
+        weights: `random:SEED`, `default`, a published name, or a path; None where the encoder needs none.
+        labels_used: how many labels the training saw, None where that is unknown.
 
     Raises:
-        EncoderError: no weights, no such file, no such seed, labels for a network that was not trained.
+        EncoderError: no weights where there should be some or some where there can be none, no such file,
+            no such seed, labels for a network that was not trained.
     """
+    if spec.kind == "pixels":
+        _refuse_weights(weights, encoder="pixels")
+        _refuse_labels(labels_used, encoder="pixels")
+        return Weights("none")
+    told = LabelsUsed(train=labels_used, val=None)
+    if spec.kind == "checkpoint" and spec.path is not None:
+        _refuse_weights(weights, encoder=spec.name)
+        return _file(spec.path, labels_used=told)
+    code = _file(spec.path, labels_used=told) if spec.kind == "python" and spec.path is not None else None
+    if code is not None and weights is None:
+        return Weights("none", seed=0, sha256=code.sha256, labels_used=told)
+    found = _named(spec, weights, labels_used=labels_used)
+    if code is None:
+        return found
+    # the numbers follow from the function as well
+    both = hashlib.sha256(f"{code.sha256} {found.sha256}".encode()).hexdigest()
+    return Weights(found.name, found.seed, found.path, both, found.labels_used)
+
+
+def published_digest(weights: Weights) -> bool:
+    """Whether a file is what its name says: `resnet50-11ad3fa6.pth` with a digest that begins so."""
+    match = None if weights.path is None else _DIGEST_IN_NAME.fullmatch(weights.path.name)
+    return match is not None and weights.sha256 is not None and weights.sha256.startswith(match[1])
+
+
+def is_published(weights: Weights) -> bool:
+    """Whether they are still to be looked up in a library."""
+    return weights.path is None and weights.seed is None and weights.name != "none"
+
+
+def labels_of_published(published: Published, *, told: LabelsUsed) -> LabelsUsed:
+    """What the library's weights cost, by the registry, else by the user's word.
+
+    Raises:
+        EncoderError: the two differ.
+    """
+    if published.labels is None:
+        return told
+    if told.train not in (None, published.labels):
+        message = (
+            f"weights {published.name} saw {published.labels} labels in training, not {told.train}; "
+            "leave out --labels-used"
+        )
+        raise EncoderError(message)
+    return LabelsUsed(train=published.labels, val=None)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file.
+
+    Raises:
+        EncoderError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        message = f"weights {path}: {error.strerror or error}"
+        raise EncoderError(message) from error
+    return digest.hexdigest()
+
+
+def _named(spec: Spec, weights: str | None, *, labels_used: int | None) -> Weights:
+    choices = _CHOICES.get(spec.kind, "")
     if weights is None:
-        message = f"{encoder} needs weights: give {WEIGHTS_CHOICES}"
+        message = f"{spec.name} needs weights: give {choices}"
         raise EncoderError(message)
     if weights.startswith(_RANDOM):
-        refuse_labels(labels_used, encoder=f"{encoder} with weights {weights}")
+        _refuse_labels(labels_used, encoder=f"{spec.name} with weights {weights}")
         seed = _seed(weights)
-        return Weights(f"{_RANDOM}{seed}", seed, None, None, LabelsUsed(train=0, val=0))
+        return Weights(f"{_RANDOM}{seed}", seed)
+    told = LabelsUsed(train=labels_used, val=None)
     path = Path(weights)
     if not path.is_file():
-        message = f"weights {weights!r}: no such file; give {WEIGHTS_CHOICES}"
+        published = weights == DEFAULT or (spec.kind == "torchvision" and _PUBLISHED.fullmatch(weights))
+        if published and spec.kind == "fsnl":
+            message = f"{spec.name} has no weights of its own: fsnl ships none yet; give {choices}"
+            raise EncoderError(message)
+        if published and spec.kind in ("torchvision", "timm"):
+            return Weights(weights, labels_used=told)
+        message = f"weights {weights!r}: no such file; give {choices}"
         raise EncoderError(message)
-    return Weights(path.name, None, path, _file_sha256(path), LabelsUsed(train=labels_used, val=None))
+    return _file(path, labels_used=told)
 
 
-def refuse_labels(labels_used: int | None, *, encoder: str) -> None:
-    """Refuse a label count for an encoder that was not trained.
+def _file(path: Path, *, labels_used: LabelsUsed) -> Weights:
+    if not path.is_file():
+        message = f"{path}: no such file"
+        raise EncoderError(message)
+    return Weights(path.name, None, path, file_sha256(path), labels_used)
 
-    Raises:
-        EncoderError: `labels_used` is neither None nor 0.
-    """
+
+def _refuse_weights(weights: str | None, *, encoder: str) -> None:
+    if weights is not None:
+        message = f"{encoder} has no weights to load beside; leave out weights {weights!r}, or name a network"
+        raise EncoderError(message)
+
+
+def _refuse_labels(labels_used: int | None, *, encoder: str) -> None:
     if labels_used:
         message = f"{encoder} was not trained and used 0 labels, not {labels_used}; leave the count out"
         raise EncoderError(message)
@@ -74,15 +194,3 @@ def _seed(weights: str) -> int:
         message = f"weights {weights!r}: SEED must be an integer from 0 to 2**64 - 1, as in random:0"
         raise EncoderError(message)
     return int(digits)
-
-
-def _file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        message = f"weights {path}: {error.strerror or error}"
-        raise EncoderError(message) from error
-    return digest.hexdigest()
