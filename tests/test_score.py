@@ -276,6 +276,16 @@ def test_embeddings_that_are_not_finite_are_refused_by_image(value: float, tmp_p
     assert ", ...)" in str(caught.value)
 
 
+def test_large_but_finite_embeddings_are_scored(tmp_path: Path) -> None:
+    # Their sum overflows float32; none of them does.
+    embeddings = np.full((72, 40), 3e37, dtype=np.float32)
+    path = write_store(tmp_path / "large.h5", embeddings, LABELS)
+    runs = score_stores(
+        [open_store(path)], episodes=replace(PLAN, n_episodes=5), classifiers=["attention"]
+    ).runs
+    assert [run.summary.accuracy for run in runs] == [0.25, 0.25], "all alike: way 0 answers for all"
+
+
 def test_a_classifier_that_there_is_not_is_refused_with_those_there_are(store: FeatureStore) -> None:
     with pytest.raises(
         ScoringError, match=r"no classifier 'atention', there are 1nn, .*attention.*did you mean"
