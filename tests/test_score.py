@@ -20,7 +20,7 @@ from fsnl.cache.result_file import ResultFile, StoredRun
 from fsnl.cache.schema import LabelsUsed
 from fsnl.pipeline.episodes import sample_episodes
 from fsnl.pipeline.report.json import to_json
-from fsnl.pipeline.score import EpisodePlan, encoder_label, score, score_stores
+from fsnl.pipeline.score import EpisodePlan, score, score_stores
 
 CLASSIFIERS = ("1nn", "attention", "attention-max")
 PLAN = EpisodePlan(n_way=4, shots=(1, 3), n_query=5, n_episodes=300, seed=7)
@@ -219,12 +219,12 @@ def test_labels_of_an_encoder_of_unknown_training_are_null(tmp_path: Path) -> No
     assert run["labels_used"] == {"train": None, "val": None, "support_per_episode": 4}
 
 
-def test_an_encoder_is_named_with_its_weights(store: FeatureStore) -> None:
-    info = store.header.encoder
-    assert encoder_label(info) == "tests"
-    assert encoder_label(replace(info, name="torchvision:resnet18", weights="random:0")) == (
-        "torchvision:resnet18 random:0"
-    )
+@pytest.mark.parametrize(("weights", "named"), [("none", "tests"), ("random:0", "tests random:0")])
+def test_an_encoder_is_named_with_its_weights(weights: str, named: str, store: FeatureStore) -> None:
+    encoder = replace(store.header.encoder, weights=weights)
+    other = replace(store, header=replace(store.header, encoder=encoder))
+    runs = score_stores([other], episodes=replace(PLAN, n_episodes=5), classifiers=["1nn"]).runs
+    assert {run.summary.encoder for run in runs} == {named}
 
 
 def test_an_episode_file_gives_what_drawing_gives(
