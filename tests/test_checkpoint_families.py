@@ -445,6 +445,11 @@ def test_a_tensor_too_many_inside_the_backbone_is_named(network: nn.Module, tmp_
             "those of no residual network or vision transformer",
         ),
         (
+            {"conv1.weight": torch.zeros(8, 3, 3, 3), "conv2.weight": torch.zeros(8, 8, 3, 3)}
+            | {"layer1.0.conv1.weight": torch.zeros(8, 8, 3, 3), "layer1.0.bn2.weight": torch.zeros(8)},
+            "a residual network beyond the plain one, for it has 'conv2.weight'",
+        ),
+        (
             {"conv1.weight": torch.zeros(8, 3, 5, 5), "layer1.0.conv1.weight": torch.zeros(8, 8, 3, 3)},
             "'conv1.weight' is 5 x 5, and there are layers",
         ),

@@ -27,6 +27,12 @@ _SURE = {
     f"layer{layer}.0.{part}.weight" for layer in range(1, 5) for part in ("conv1", "bn1", "conv2", "bn2")
 }
 
+# Parts beside those that are rebuilt here: with them a network computes something else.
+_BEYOND_RESNET = re.compile(r"(?:conv|bn)[2-9]\.|attnpool\.|stem\.")
+_BEYOND_VIT = re.compile(
+    r"(?:reg_token|register_tokens|storage_tokens|dist_token)$|(?:norm_pre|fc_norm|attn_pool|rope\w*)\."
+)
+
 # Channels of one attention head in all published sizes but MoCo v3's, which has 12 heads in every size.
 _HEAD_CHANNELS = 64
 _MOCO_V3 = re.compile(r"(?:^|\.)(?:base|momentum)_encoder\.")
@@ -106,6 +112,8 @@ def _resnet_layout(checkpoint: CheckpointFile, view: View) -> ResNetLayout:
             outer.setdefault(layer, []).append(shape[0])
         if module == "conv2" and len(shape) == 4 and bottleneck:
             groups.append(max(1, shape[0] // max(1, shape[1])))
+    if beyond := next((name for name in shapes if _BEYOND_RESNET.match(name)), None):
+        raise _unknown(checkpoint, f"a residual network beyond the plain one, for it has {beyond!r}")
     layers = sorted(parts)
     stem = [shape for name, shape in shapes.items() if name.startswith(("conv1.", "bn1.")) and shape]
     kernel = shapes.get("conv1.weight", (0,))[-1] if "conv1.weight" in shapes else 7
@@ -134,8 +142,9 @@ def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
     shapes = _shapes(checkpoint, view)
     blocks = [(int(m[1]), m[2], shape) for name, shape in shapes.items() if (m := _VIT_BLOCK.fullmatch(name))]
     vectors = [shape[0] for _, part, shape in blocks if part.startswith(("norm1.", "norm2.")) and shape]
-    if not vectors or "reg_token" in shapes or "register_tokens" in shapes:
-        raise _unknown(checkpoint, "a vision transformer with parts beyond the plain one")
+    beyond = next((name for name in shapes if _BEYOND_VIT.match(name)), None)
+    if not vectors or beyond is not None:
+        raise _unknown(checkpoint, f"a vision transformer beyond the plain one, for it has {beyond!r}")
     width = _majority(vectors)
     hidden = [shape[0] for _, part, shape in blocks if part.startswith("mlp.fc1.") and shape]
     moco_v3 = _MOCO_V3.search(view.prefix) is not None
