@@ -7,7 +7,7 @@ import numpy as np
 from fsnl.cache.arrays import F64, I64, Floats
 from fsnl.cache.errors import ScoringError
 from fsnl.pipeline.classifiers.base import Classifier
-from fsnl.pipeline.classifiers.linear import linear_answer, linear_scores
+from fsnl.pipeline.classifiers.linear import Method, linear_answer, linear_scores
 from fsnl.pipeline.classifiers.newton import direction, gradient_norm, line_search, start
 
 # Fitted when the gradient's norm is below this part of its norm at zero weights.
@@ -31,29 +31,28 @@ def logistic_scores(support: Floats, query: Floats, *, inverse_penalty: float) -
     Returns:
         (B, n, W) in their dtype, computed in float64.
     """
-    solve = partial(logistic_coefficients, inverse_penalty=inverse_penalty)
-    return linear_scores(support, query, solve=solve)
+    return linear_scores(support, query, method=_method(inverse_penalty))
 
 
-def logistic_coefficients(support: F64, gram: F64, n_way: int, *, inverse_penalty: float) -> tuple[F64, F64]:
-    """Coefficients (B, m, W) of the supports, and bias (B, W).
+def logistic_weights(support: F64, gram: F64, n_way: int, *, inverse_penalty: float) -> tuple[F64, F64]:
+    """Weights (B, W, D) and bias (B, W); by the representer theorem the weights are sums of supports.
 
     Args:
-        support: (B, m, D), centred; only its Gram matrix is needed.
-        gram: (B, m, m).
+        support: (B, m, D), centred.
+        gram: (B, m, m), their inner products.
         n_way: W; the supports lie way by way.
         inverse_penalty: C, above 0.
 
     Raises:
         ScoringError: no convergence.
     """
-    del support
     n_episodes, m, _ = gram.shape
     coefficients = np.zeros((n_episodes, m, n_way))
     bias = np.zeros((n_episodes, n_way))
     left: I64 = np.arange(n_episodes)
     state = start(gram, n_way=n_way, inverse_penalty=inverse_penalty)
-    enough = GRADIENT_TOLERANCE * gradient_norm(state)
+    # The gradient by the bias is a sum of m probabilities, with their rounding.
+    enough = np.maximum(GRADIENT_TOLERANCE * gradient_norm(state), 1e-14 * m * inverse_penalty)
     for _ in range(MAX_STEPS):
         going = gradient_norm(state) > enough
         if not going.all():
@@ -68,16 +67,21 @@ def logistic_coefficients(support: F64, gram: F64, n_way: int, *, inverse_penalt
             "or C is too great; try --transform l2 or zscore:train, or a smaller C"
         )
         raise ScoringError(msg)
-    return coefficients, bias
+    return np.matmul(coefficients.swapaxes(1, 2), support), bias
+
+
+def _method(inverse_penalty: float) -> Method:
+    name = "logistic" if inverse_penalty == 1.0 else f"logistic:{inverse_penalty:g}"
+    return Method(name, inverse_penalty, partial(logistic_weights, inverse_penalty=inverse_penalty))
 
 
 def logistic(inverse_penalty: float = 1.0) -> Classifier:
     """The `logistic` classifier."""
-    solve = partial(logistic_coefficients, inverse_penalty=inverse_penalty)
+    method = _method(inverse_penalty)
     return Classifier(
-        name="logistic" if inverse_penalty == 1.0 else f"logistic:{inverse_penalty:g}",
+        name=method.name,
         scores=partial(logistic_scores, inverse_penalty=inverse_penalty),
-        fast=partial(linear_answer, solve=solve),
+        fast=partial(linear_answer, method=method),
         shared=frozenset({"centred"}),
         unit=1.0,
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from fsnl.cache.arrays import F64, Floats
 from fsnl.pipeline.classifiers.base import Classifier
-from fsnl.pipeline.classifiers.linear import linear_answer, linear_scores
+from fsnl.pipeline.classifiers.linear import Method, linear_answer, linear_scores
 
 
 def ridge_scores(support: Floats, query: Floats, *, penalty: float) -> Floats:
@@ -23,14 +23,14 @@ def ridge_scores(support: Floats, query: Floats, *, penalty: float) -> Floats:
     Returns:
         (B, n, W) in their dtype, computed in float64.
     """
-    return linear_scores(support, query, solve=partial(ridge_coefficients, penalty=penalty))
+    return linear_scores(support, query, method=_method(penalty))
 
 
-def ridge_coefficients(support: F64, gram: F64, n_way: int, *, penalty: float) -> tuple[F64, F64]:
-    """Coefficients (B, m, W) of the supports, and bias (B, W).
+def ridge_weights(support: F64, gram: F64, n_way: int, *, penalty: float) -> tuple[F64, F64]:
+    """Weights (B, W, D) and bias (B, W).
 
-    Of a = (G + penalty I)^-1 y with y about its mean, or, where there are fewer dimensions than supports,
-    from the weights w = (S^T S + penalty I)^-1 S^T y by a = (y - S w) / penalty.
+    S^T (G + penalty I)^-1 y with y about its mean, or, where there are fewer dimensions than supports,
+    (S^T S + penalty I)^-1 S^T y.
 
     Args:
         support: (B, m, D), centred.
@@ -44,20 +44,28 @@ def ridge_coefficients(support: F64, gram: F64, n_way: int, *, penalty: float) -
     bias = np.full((n_episodes, n_way), 2 / n_way - 1)
     if m <= dim:
         every = np.broadcast_to(targets, (n_episodes, m, n_way))
-        return np.asarray(np.linalg.solve(gram + penalty * np.eye(m), every), dtype=np.float64), bias
+        # Neither side sees the direction (1, ..., 1): filled in, it cannot make the matrix singular.
+        filled = gram + np.trace(gram, axis1=1, axis2=2)[:, None, None] / m**2 + penalty * np.eye(m)
+        coefficients = np.linalg.solve(filled, every)
+        return np.matmul(coefficients.swapaxes(1, 2), support), bias
     transposed = support.swapaxes(1, 2)
     scatter = np.matmul(transposed, support) + penalty * np.eye(dim)
     weights = np.linalg.solve(scatter, np.matmul(transposed, targets))  # (B, D, W)
-    return (targets - np.matmul(support, weights)) / penalty, bias
+    return weights.swapaxes(1, 2), bias
+
+
+def _method(penalty: float) -> Method:
+    name = "ridge" if penalty == 1.0 else f"ridge:{penalty:g}"
+    return Method(name, 1 / penalty, partial(ridge_weights, penalty=penalty))
 
 
 def ridge(penalty: float = 1.0) -> Classifier:
     """The `ridge` classifier."""
-    solve = partial(ridge_coefficients, penalty=penalty)
+    method = _method(penalty)
     return Classifier(
-        name="ridge" if penalty == 1.0 else f"ridge:{penalty:g}",
+        name=method.name,
         scores=partial(ridge_scores, penalty=penalty),
-        fast=partial(linear_answer, solve=solve),
+        fast=partial(linear_answer, method=method),
         shared=frozenset({"centred"}),
         unit=1.0,
     )
