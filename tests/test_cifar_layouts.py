@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layouts import class_folders, digests, dump, label_pickle, listing_sha256, noise, read
+from layouts import class_folders, digests, dump, label_pickle, listing_sha256, noise, read, real_images
 
 from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets.benchmarks import BENCHMARKS, CIFAR100_CLASSES
@@ -134,6 +134,26 @@ def test_names_and_numbers_of_the_split_agree_in_every_numbering(tmp_path: Path)
     for numbers in (list(range(80, 100)), list(range(20)), in_cifar100):
         images = read("fc100", label_pickle(tmp_path / "a.pickle", numbers, side=32))
         assert images.listing.class_names == FC["test"]
+
+
+def test_whole_classes_are_told_by_their_images_whatever_their_numbers(tmp_path: Path) -> None:
+    path = real_images("fc100-pickle", tmp_path, n_classes=3, per_class=600) / "FC100_test.pickle"
+    held = pickle.loads(path.read_bytes())
+    plain = read("fc100", path)
+    assert plain.listing.class_names == FC["test"][:3]
+    # The same images, numbered backwards, in another order.
+    order = np.random.default_rng(0).permutation(1800)
+    numbers = [99 - held["labels"][row] for row in order]
+    dump({"data": held["data"][order], "labels": numbers}, path)
+    again = read("fc100", path)
+    assert again.listing.class_names == FC["test"][:3]
+    assert digests(again) == digests(plain)
+    with pytest.raises(DatasetError, match="'beaver' of CIFAR-FS val among the classes of test"):
+        read("cifar-fs", path.rename(tmp_path / "any.pickle"))
+    # One pixel changed: no longer the published images, and the numbers alone tell nothing.
+    held["data"][5, 0, 0, 0] ^= 1
+    dump(held, path)
+    assert read("fc100", path).listing.class_names == tuple(f"label {number:03d}" for number in (6, 7, 8))
 
 
 def test_numbers_of_some_classes_are_not_taken_for_names(small_layout: Layout) -> None:

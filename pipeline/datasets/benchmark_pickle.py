@@ -6,7 +6,8 @@ from pathlib import Path
 from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets.array_pickle import LabelledArray, read_labelled_array
 from fsnl.pipeline.datasets.base import ImageSet
-from fsnl.pipeline.datasets.benchmarks import BENCHMARKS, SPLITS, Asked
+from fsnl.pipeline.datasets.benchmarks import BENCHMARKS, MINIIMAGENET, SPLITS, Asked
+from fsnl.pipeline.datasets.cifar_marks import names_by_images
 from fsnl.pipeline.datasets.image_set import benchmark_set
 from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.numbered_classes import names_of_numbers
@@ -99,6 +100,10 @@ def _classes(
     """The name of each class of the array, those to keep, and a remark."""
     numbers = [name for name in array.names if isinstance(name, int)]
     if numbers:
+        of_cifar = asked.benchmark is not MINIIMAGENET
+        by_images = names_by_images(array.pixels, array.labels) if of_cifar else None
+        if by_images is not None:
+            return by_images, check_classes(by_images, asked, where=where, all_splits=False), ""
         names, remark = names_of_numbers(numbers, asked, where=where)
         return names, asked.chosen(names, where=where), remark
     own = [str(name) for name in array.names]

@@ -7,8 +7,9 @@ Files of numbers alone come in several numberings, and which one a distributor u
 * of CIFAR, by CIFAR-100's own numbers, where `apple` is 0 and `worm` 99.
 
 All of them follow the order of the alphabet, so that a file with every class of its split can be read:
-the labels in ascending order are the classes in order. With classes missing, only the numbers are known for
-sure, and the classes are called by them, `label 083`, unless the numbers tell more.
+the labels in ascending order are the classes in order. (Whole classes of CIFAR are told by their images, see
+`cifar_marks`, and no numbering is assumed.) With classes missing, only the numbers are known for sure, and
+the classes are called by them, `label 083`, unless the numbers tell more.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ def names_of_numbers(numbers: Sequence[int], asked: Asked, *, where: str) -> tup
     published = asked.published
     _refuse_other_split(numbers, asked, where=where)
     if len(numbers) == len(published):
-        return published, ""
+        known = list(numbers) in _numberings(asked.benchmark, asked.split)
+        return published, "" if known else "class names by the order of the labels, as in the published files"
     if len(numbers) > len(published):
         classes = f"{len(numbers)} classes, {asked.benchmark.title} {asked.split} has {len(published)}"
         msg = f"{where}: {classes}; it is of another split or data set"

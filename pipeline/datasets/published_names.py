@@ -76,7 +76,9 @@ def check_classes(names: Iterable[str], asked: Asked, *, where: str, all_splits:
         msg += f"; ask for --split {kept[0]}, or get the {split} files"
         raise DatasetError(msg)
     if elsewhere and not all_splits:
-        msg = f"{where}: {some_of(elsewhere)} of {title} {homes[elsewhere[0]]} among the classes of {split}"
+        home = homes[elsewhere[0]]
+        foreign = some_of(name for name in elsewhere if homes[name] == home)
+        msg = f"{where}: {foreign} of {title} {home} among the classes of {split}"
         msg += f"; take out what is not of {split}, or list the classes with --classes"
         raise DatasetError(msg)
     return asked.chosen(ours, where=where)
