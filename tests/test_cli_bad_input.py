@@ -197,9 +197,7 @@ def test_weights_of_another_architecture_are_refused(desk: Path) -> None:
     before = tree(desk)
     network = ("--encoder", "torchvision:squeezenet1_1", "--weights", "other.pth", "--image-size", "32")
     outcome = fsnl(*PHOTOS, *network, "--out", "new.h5")
-    assert_refused(
-        outcome, r"other.pth: tensor 'features.0.weight' is \(96, 3, 7, 7\), .* needs \(64, 3, 3, 3\)"
-    )
+    assert_refused(outcome, r"other.pth: .*torchvision:squeezenet1_1.* needs")
     assert tree(desk) == before
 
 
