@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fsnl.cache.arrays import F32
 from fsnl.cache.errors import MismatchError, ScoringError
 from fsnl.cache.reader import FeatureStore, open_store
@@ -43,7 +45,7 @@ def transform(store: FeatureStore, features: Features, steps: Sequence[Step]) ->
     rows = {source: found.embeddings for source, found in fitted_on.items()}
     embeddings = apply_chain(fit_chain(steps, rows), features.embeddings)
     check_finite(embeddings, features, store=store.path, after=f"after transform {text}" if steps else "")
-    transductive = any(found.labels_sha256 == features.labels_sha256 for found in fitted_on.values())
+    transductive = any(_same_images(found, features) for found in fitted_on.values())
     return Transformed(f"{text} (transductive)" if transductive else text, embeddings)
 
 
@@ -74,6 +76,11 @@ def _source(store: FeatureStore, features: Features, step: Step) -> Features:
         msg = f"transform {step.text}: split {split!r} of {owner.path} has {dims}"
         raise ScoringError(msg)
     return found
+
+
+def _same_images(found: Features, features: Features) -> bool:
+    same_labels = found.labels_sha256 == features.labels_sha256
+    return found is features or (same_labels and np.array_equal(found.image_digests, features.image_digests))
 
 
 def _check_encoder(owner: FeatureStore, store: FeatureStore, step: Step) -> None:
