@@ -66,8 +66,12 @@ def episodes_sha256(episodes: Episodes) -> str:
 
 
 def canonical_json(value: Json) -> str:
-    """The one text of a JSON value: sorted keys, no spaces, no escapes that UTF-8 does not need."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """The one text of a JSON value: sorted keys, no spaces, no escapes that UTF-8 does not need.
+
+    Those are the bytes of file names that are not UTF-8, which Python holds as lone surrogates: `\\udce9`.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def split_fingerprint(header: StoreHeader, listing: Listing) -> str:

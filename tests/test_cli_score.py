@@ -179,3 +179,16 @@ def test_extract_and_score_are_all_that_is_needed(tmp_path: Path) -> None:
     assert extracted.code == 0
     scored = fsnl_process("score", "--episodes", "100", "--format", "json", cwd=tmp_path)
     assert {run["store"] for run in runs_of(scored)} == {extracted.stdout.strip()}
+
+
+def test_a_store_whose_name_is_not_utf_8_is_scored_and_recorded(tiny_store: Path, tmp_path: Path) -> None:
+    store = tmp_path / os.fsdecode(b"caf\xe9.h5")
+    try:
+        shutil.copy(tiny_store, store)
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    out = tmp_path / "results.h5"
+    outcome = fsnl_process("score", store, *OPTIONS, "--format", "json", "--out", out, cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    assert runs_of(outcome)[0]["store"] == str(store)
+    assert read_result_file(out).runs[0].summary.store == str(store)
