@@ -35,13 +35,16 @@ _SPOILED = (OSError, RuntimeError, ValueError, TypeError, LookupError, Attribute
 
 
 @contextlib.contextmanager
-def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[h5py.File]:
+def written_aside(
+    path: Path, *, file_format: str, overwrite: bool, aside: Path | None = None
+) -> Iterator[h5py.File]:
     """A new HDF5 file, written beside `path` and renamed to it when whole.
 
     Args:
         path: the final place; nothing appears there before the file is complete.
         file_format: one of the names in `fsnl.cache.schema`, stored with version and origin.
         overwrite: whether something at `path` may be replaced.
+        aside: where it is written meanwhile, on the same file system; None for a new name beside `path`.
 
     Yields:
         The open file.
@@ -51,13 +54,7 @@ def written_aside(path: Path, *, file_format: str, overwrite: bool) -> Iterator[
         WriteError: no such folder, no permission, no space.
     """
     check_vacant(path, overwrite=overwrite)
-    try:
-        # A name may have 255 bytes, and a character of it four.
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise WriteError(path, _reason(error)) from error
-    os.close(handle)
-    aside = Path(name)
+    aside = aside or _new_name(path)
     try:
         with _write_errors(path):
             with new_hdf5(
@@ -86,6 +83,17 @@ def check_vacant(path: Path, *, overwrite: bool) -> None:
         raise WriteError(path, f"there is no folder {path.parent}; make it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise WriteError(path, f"no permission to write in {path.parent.absolute()}")
+
+
+def _new_name(path: Path) -> Path:
+    """An empty file beside `path`, of a name that nobody uses."""
+    try:
+        # A name may have 255 bytes, and a character of it four.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise WriteError(path, _reason(error)) from error
+    os.close(handle)
+    return Path(name)
 
 
 def _publish(aside: Path, path: Path, *, overwrite: bool) -> None:

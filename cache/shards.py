@@ -77,13 +77,29 @@ def split_shards(plan: ShardPlan, listing: Listing) -> list[Shard]:
 
 @dataclass(frozen=True, slots=True)
 class ShardFolder:
-    """The folder of one store's shards."""
+    """The folder of one store's shards.
+
+    Attributes:
+        path: the folder.
+        store: what is made of the shards; errors are about it.
+    """
 
     path: Path
+    store: Path
 
     @property
     def lock(self) -> Path:
+        """What the one run holds that may write here."""
         return self.path / "lock"
+
+    @property
+    def assembled(self) -> Path:
+        """Where the store is put together."""
+        return self.path / "assembled.part"
+
+    def rank_file(self, rank: int) -> Path:
+        """Where a process other than the first gives signs of life."""
+        return self.path / f"rank-{rank}"
 
     def make(self) -> None:
         """Make the folder where it is not there yet.
@@ -92,7 +108,11 @@ class ShardFolder:
             WriteError: no permission, no space, something else there.
         """
         with self._errors():
-            self.path.mkdir(exist_ok=True)
+            try:
+                self.path.mkdir(exist_ok=True)
+            except FileExistsError as error:
+                reason = f"{self.path} is no folder, and its shards need one of that name; move it away"
+                raise WriteError(self.store, reason) from error
 
     def read_plan(self) -> ShardPlan | None:
         """The plan; None where there is none, or one of another version, which no shard here is for."""
@@ -114,7 +134,7 @@ class ShardFolder:
     def missing(self, shards: Sequence[Shard]) -> list[Shard]:
         """Those of the shards that are not there; their bytes are looked at when they are read."""
         try:
-            there = {entry.name for entry in os.scandir(self.path)}
+            there = {path.name for path in self.path.iterdir()}
         except FileNotFoundError:
             return list(shards)
         return [shard for shard in shards if f"{shard.name}.shard" not in there]
@@ -177,17 +197,21 @@ class ShardFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedShardError(path, f"damaged shard: {error}", shard) from error
 
+    def has_shards(self) -> bool:
+        """Whether there is anything to resume from."""
+        return any(path.suffix == ".shard" for path in self.path.iterdir())
+
     def discard(self, shard: Shard) -> None:
         """Remove one shard."""
         (self.path / f"{shard.name}.shard").unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove all but the lock."""
-        for entry in os.scandir(self.path):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            elif entry.name != self.lock.name:
-                Path(entry.path).unlink(missing_ok=True)
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path != self.lock:
+                path.unlink(missing_ok=True)
 
     def remove_if_empty(self) -> None:
         """Remove the folder where nothing is left in it."""
@@ -199,7 +223,7 @@ class ShardFolder:
         try:
             yield
         except OSError as error:
-            raise WriteError(self.path, f"could not be written: {error.strerror or error}") from error
+            raise WriteError(self.store, f"could not be written: {error.strerror or error}") from error
 
 
 def shard_folder(store: Path) -> ShardFolder:
@@ -207,4 +231,4 @@ def shard_folder(store: Path) -> ShardFolder:
     name = store.name
     if len(os.fsencode(name)) > 240:  # a file's name may have 255 bytes
         name = f"{name[:50]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
-    return ShardFolder(store.with_name(f"{name}.shards"))
+    return ShardFolder(store.with_name(f"{name}.shards"), store)

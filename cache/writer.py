@@ -78,19 +78,22 @@ class StoreWriter:
 
 
 @contextlib.contextmanager
-def new_store(path: Path, header: StoreHeader, *, overwrite: bool) -> Iterator[StoreWriter]:
+def new_store(
+    path: Path, header: StoreHeader, *, overwrite: bool, aside: Path | None = None
+) -> Iterator[StoreWriter]:
     """A new feature store, visible at `path` only when the block ends without an error.
 
     Args:
         path: the file.
         header: what all its splits have in common.
         overwrite: whether to replace what lies at `path`.
+        aside: where it is written meanwhile, on the same file system; None for a new name beside `path`.
 
     Raises:
         OccupiedError: something lies at `path` and `overwrite` is false.
         WriteError: no such folder, no permission, no space.
     """
-    with hdf5.written_aside(path, file_format=FEATURES_FORMAT, overwrite=overwrite) as file:
+    with hdf5.written_aside(path, file_format=FEATURES_FORMAT, overwrite=overwrite, aside=aside) as file:
         hdf5.set_json(file, "dataset", asdict(header.dataset))
         hdf5.set_json(file, "encoder", asdict(header.encoder))
         preprocessing = None if header.preprocessing is None else asdict(header.preprocessing)

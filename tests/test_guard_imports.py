@@ -29,11 +29,10 @@ MAY_IMPORT = {
     **{module: VALUES | PICKLES for module in PICKLES},
     # How many cores there are: the standard library only.
     "fsnl.pipeline.cores": set(),
-    # Which of several processes this is: the environment only.
-    "fsnl.pipeline.ranks": VALUES,
     "fsnl.pipeline.datasets": VALUES | PICKLES,
     "fsnl.pipeline.encoders": VALUES | {"fsnl.pipeline.datasets.base", "fsnl.pipeline.cores"},
-    "fsnl.pipeline.extract": {"fsnl.cache", "fsnl.pipeline.ranks", *ENCODING},
+    "fsnl.pipeline.sharding": {"fsnl.cache", *ENCODING},
+    "fsnl.pipeline.extract": {"fsnl.cache", "fsnl.pipeline.sharding", *ENCODING},
     "fsnl.pipeline.pretrain": {"fsnl.cache", *ENCODING},
     "fsnl.pipeline.score": {
         *("fsnl.cache", "fsnl.pipeline.cores", "fsnl.pipeline.finite", "fsnl.pipeline.fitting", *PURE),

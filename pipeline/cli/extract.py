@@ -150,6 +150,7 @@ def main(
             msg = f"{split!r} cannot name a split"
             raise click.BadParameter(msg, param_hint="--split")
     from fsnl.pipeline.extract import ExtractRequest, Running, extract
+    from fsnl.pipeline.sharding.ranks import this_rank
 
     request = ExtractRequest(
         dataset=dataset,
@@ -169,7 +170,8 @@ def main(
     )
     running = Running(device=device, batch_size=batch_size, workers=workers, take_over=take_over)
     path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)
-    click.echo(path)
+    if this_rank().leads:
+        click.echo(path)
 
 
 class _Bars:
