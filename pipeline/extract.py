@@ -22,6 +22,7 @@ from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.download import download
 from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.encoders.base import Encoder
+from fsnl.pipeline.encoders.describe import described
 from fsnl.pipeline.encoders.pooling import POOLED, Pool
 from fsnl.pipeline.encoders.registry import EncoderPlan, load_encoder, plan_encoder
 from fsnl.pipeline.encoders.specs import parse_spec
@@ -140,7 +141,8 @@ def extract(
 
     def load(device: str) -> tuple[Encoder, StoreHeader]:
         encoder = load_encoder(plan, device=device, note=note)
-        note(_described(encoder))
+        for line in described(encoder):
+            note(line)
         environment = _environment(encoder)
         return encoder, StoreHeader(sets[0].info, encoder.info, encoder.preprocessing, environment)
 
@@ -311,14 +313,6 @@ def _listing_difference(store: FeatureStore, image_set: ImageSet) -> str:
     if stored.class_names != listing.class_names or not np.array_equal(stored.labels, listing.labels):
         return f"split {listing.split!r}: classes or labels changed"
     return f"split {listing.split!r}: image files changed in size"
-
-
-def _described(encoder: Encoder) -> str:
-    prepared = encoder.preprocessing
-    resized = "" if prepared.resize == prepared.crop else f" (resized to {prepared.resize})"
-    weights = "" if encoder.info.weights == "none" else f", weights {encoder.info.weights}"
-    size = f"{prepared.crop} px{resized}"
-    return f"encoder {encoder.info.name}{weights}, {size}, {encoder.info.precision}, on {encoder.device}"
 
 
 def _environment(encoder: Encoder) -> dict[str, str | int | None]:

@@ -49,7 +49,7 @@ def test_stdout_is_the_path_alone_and_stderr_says_what_was_done(photos: Path, tm
     outcome = fsnl_process("extract", *folder_call(photos, out), cwd=tmp_path)
     assert (outcome.code, outcome.stdout) == (0, f"{out}\n")
     assert "test: 3 classes, 12 images in " in outcome.stderr
-    assert re.search(r"encoder pixels, 4 px, .*on cpu", outcome.stderr)
+    assert "encoder pixels, fp32, on cpu; no labels seen in training\nimages 4 x 4 px, " in outcome.stderr
     assert re.search(r"test: 12 images in [\d.]+ s", outcome.stderr)
     assert "\r" not in outcome.stderr, "no progress bar where there is no terminal"
 
