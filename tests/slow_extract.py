@@ -1,4 +1,4 @@
-"""A program: `slow_extract.py ROOT OUT [--force] [SECONDS]`, extraction that takes its time over every batch.
+"""A program: `slow_extract.py ROOT OUT SECONDS [NETWORK]`, extraction that takes its time over every batch.
 
 It says `encoding` and `assembling` on standard output when it begins to. With `FAIL_RANK` in the environment,
 that rank kills itself in the middle of its first shard.
@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,19 +43,15 @@ def slowed(function: Callable[..., Iterator[T]], seconds: float, *, word: str) -
 
 
 def main() -> None:
-    root, out, *options = sys.argv[1:]
-    force = "--force" in options
-    seconds = float(options[-1]) if options and options[-1] != "--force" else 0.0
-    work.embedded_batches = slowed(work.embedded_batches, seconds, word="encoding")  # type: ignore[assignment]
-    ShardFolder.read = slowed(ShardFolder.read, seconds, word="assembling")  # type: ignore[assignment]
+    root, out, seconds, *network = sys.argv[1:]
+    for name, word, owner in (("embedded_batches", "encoding", work), ("read", "assembling", ShardFolder)):
+        setattr(owner, name, slowed(getattr(owner, name), float(seconds), word=word))
     run.POLL_SECONDS = 0.01
-    extract(
-        ExtractRequest(dataset="folder", root=Path(root)),
-        out=Path(out),
-        force=force,
-        running=Running(batch_size=2, shard_rows=4, workers=0),
-        note=lambda text: print(text, flush=True),
-    )
+    request = ExtractRequest(dataset="folder", root=Path(root))
+    if network:
+        request = replace(request, encoder=network[0], weights="random:0", image_size=32)
+    running = Running(batch_size=2, shard_rows=4, workers=0)
+    extract(request, out=Path(out), running=running, note=lambda text: print(text, flush=True))
 
 
 if __name__ == "__main__":

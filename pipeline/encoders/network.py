@@ -1,5 +1,6 @@
 """A torch network as an encoder: device, arithmetic, and normalisation where the network runs."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,19 +27,22 @@ class OutOfDeviceMemory(EncoderError):
 def choose_device(device: str) -> torch.device:
     """The device for the user's word; `auto` takes CUDA, else MPS, else the CPU.
 
+    Where `torchrun` started several processes on this host, each has a GPU of its own, in turn.
+
     Args:
-        device: `auto`, `cpu`, `cuda` (the first), `cuda:INDEX` or `mps`.
+        device: `auto`, `cpu`, `cuda` (the first, or this process's), `cuda:INDEX` or `mps`.
 
     Raises:
         EncoderError: it is not there; the message names what is.
     """
     there = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    own = int(os.environ.get("LOCAL_RANK", "0")) % max(1, len(there))
     if torch.backends.mps.is_available():
         there.append("mps")
     there.append("cpu")
     if device == "auto":
-        return torch.device(there[0])
-    wanted = "cuda:0" if device == "cuda" else device
+        return torch.device(there[own])
+    wanted = f"cuda:{own}" if device == "cuda" else device
     if wanted not in there:
         reason = "" if torch.version.cuda else f" (this torch, {torch.__version__}, is built without CUDA)"
         message = f"device {device!r} is not here; there is {', '.join(there)}{reason}"
