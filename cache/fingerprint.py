@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -21,8 +22,7 @@ def image_digest(image: U8) -> int:
         Unsigned 64-bit integer: BLAKE2b with 8 bytes of digest, read little-endian, over H and W as
         int64 little-endian, then the bytes of the image in C order.
     """
-    digest = hashlib.blake2b(digest_size=8)
-    digest.update(np.array(image.shape[:2], dtype="<i8").tobytes())
+    digest = hashlib.blake2b(struct.pack("<2q", *image.shape[:2]), digest_size=8)
     digest.update(np.ascontiguousarray(image).data)
     return int.from_bytes(digest.digest(), "little")
 

@@ -11,18 +11,19 @@ What becomes of images that are not 8-bit RGB:
 * The orientation that EXIF states is applied; EXIF that cannot be read counts as none.
 """
 
-import contextlib
+import io
+import os
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError
-from fsnl.pipeline.datasets.guess import kind_of
+from fsnl.pipeline.datasets.guess import kind_of_file
 from fsnl.pipeline.datasets.names import printable
 from fsnl.pipeline.datasets.quiet import pillow_quiet
 
@@ -32,6 +33,10 @@ EXTENSIONS = frozenset(".jpg .jpeg .jpe .jfif .png .webp .bmp .gif .tif .tiff .p
 
 # Twice Pillow's own threshold for a warning, which is where Pillow itself refuses: 537 MB of RGB.
 MAX_PIXELS = 2 * 89_478_485
+
+# Bytes: a file of more is read bit by bit; and so many of its first tell the size of a WebP.
+_LARGE_FILE = 1 << 24
+_START = 32
 
 # What the readers of one Pillow or another raise on spoiled files.
 _SPOILED = (
@@ -51,6 +56,8 @@ _SPOILED = (
 )
 
 _ORIENTATION = 0x0112
+# Where a JPEG may state it: most have none of these, and Pillow takes its time to find that out.
+_SAYS_ORIENTATION = frozenset(("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"))
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -62,7 +69,7 @@ _UPRIGHT = {
 }
 
 
-def decode(path: Path) -> U8:
+def decode(path: Path | str) -> U8:
     """Pixels of an image file, upright. Safe to call from several threads at once.
 
     Args:
@@ -74,17 +81,21 @@ def decode(path: Path) -> U8:
     Raises:
         DatasetError: the file is missing, unreadable, empty, no image, cut short, or too large.
     """
-    with _opened(path) as image:
-        _mend_transparency(image)
-        image.load()
-        eight_bit = _eight_bit(image, path)
-        # Pillow turns a TIFF upright while it loads it, and no other kind.
-        turn = None if image.format == "TIFF" else _UPRIGHT.get(_orientation(image))
-        rgb = _over_white(eight_bit)
-        return np.array(rgb if turn is None else rgb.transpose(turn))
+    try:
+        with io.FileIO(path) as raw, pillow_quiet():
+            image = _opened(raw, path)
+            _mend_transparency(image)
+            image.load()
+            eight_bit = _eight_bit(image, path)
+            # Pillow turns a TIFF upright while it loads it, and no other kind.
+            turn = None if image.format == "TIFF" else _UPRIGHT.get(_orientation(image))
+            rgb = _over_white(eight_bit)
+            return np.array(rgb if turn is None else rgb.transpose(turn))
+    except _SPOILED as error:
+        raise _refusal(path, error) from error
 
 
-def header_size(path: Path) -> tuple[int, int]:
+def header_size(path: Path | str) -> tuple[int, int]:
     """Height and width that `decode` would give, by the file's header: no pixel is decoded.
 
     Args:
@@ -96,46 +107,55 @@ def header_size(path: Path) -> tuple[int, int]:
     Raises:
         DatasetError: as `decode`, but a file that is cut short goes unnoticed.
     """
-    with _opened(path) as image:
-        # Some Pillows give the size of a TIFF upright, some as it is stored: ask its tags.
-        tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else None
-        width, height = (tags[256], tags[257]) if tags else image.size
-        turned = width != height and _orientation(image) in (5, 6, 7, 8)
-        return (width, height) if turned else (height, width)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """The image of a file, header read; what goes wrong inside the block becomes a `DatasetError`."""
     try:
-        with path.open("rb") as file, pillow_quiet():
-            start = file.read(30)
-            if not start:
-                msg = f"{printable(path)}: empty file (0 bytes)"
-                raise DatasetError(msg)
-            if _webp_canvas(start) > MAX_PIXELS:
-                raise Image.DecompressionBombError
-            with Image.open(file, formats=FORMATS) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise Image.DecompressionBombError
-                yield image
-    except UnidentifiedImageError as error:
-        kind = kind_of(start)
-        if kind is not None and not kind.endswith("image"):
-            msg = f"{printable(path)}: not an image: this is {kind}"
-        else:
-            msg = f"{printable(path)}: not an image, or damaged at its start; fsnl reads {', '.join(FORMATS)}"
-        raise DatasetError(msg) from error
-    except Image.DecompressionBombError as error:
-        msg = f"{printable(path)}: more than {MAX_PIXELS} pixels; scale the image down"
-        raise DatasetError(msg) from error
+        with io.FileIO(path) as raw, pillow_quiet():
+            image = _opened(raw, path)
+            # Some Pillows give the size of a TIFF upright, some as it is stored: ask its tags.
+            tags = image.tag_v2 if isinstance(image, TiffImagePlugin.TiffImageFile) else None
+            width, height = (tags[256], tags[257]) if tags else image.size
+            turned = width != height and _orientation(image) in (5, 6, 7, 8)
+            return (width, height) if turned else (height, width)
     except _SPOILED as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the operating system
-            msg = f"{printable(path)}: cannot be read: {error.strerror}"
-            raise DatasetError(msg) from error
-        reason = str(error) or type(error).__name__
-        msg = f"{printable(path)}: damaged or cut short: {reason}"
-        raise DatasetError(msg) from error
+        raise _refusal(path, error) from error
+
+
+def _opened(raw: io.FileIO, path: Path | str) -> Image.Image:
+    """The image of a file, header read; nothing here closes it, `raw` is the caller's."""
+    file, start = _in_memory(raw)
+    if not start:
+        msg = f"{printable(path)}: empty file (0 bytes)"
+        raise DatasetError(msg)
+    if _webp_canvas(start) > MAX_PIXELS:
+        raise Image.DecompressionBombError
+    image = Image.open(file, formats=FORMATS)
+    if image.width * image.height > MAX_PIXELS:
+        raise Image.DecompressionBombError
+    return image
+
+
+def _refusal(path: Path | str, error: Exception) -> DatasetError:
+    """What to say of a file on which Pillow or the operating system raised something."""
+    where = printable(path)
+    if isinstance(error, UnidentifiedImageError):
+        kind = kind_of_file(Path(path))
+        if kind is not None and not kind.endswith("image"):
+            return DatasetError(f"{where}: not an image: this is {kind}")
+        kinds = ", ".join(FORMATS)
+        return DatasetError(f"{where}: not an image, or damaged at its start; fsnl reads {kinds}")
+    if isinstance(error, Image.DecompressionBombError):
+        return DatasetError(f"{where}: more than {MAX_PIXELS} pixels; scale the image down")
+    if isinstance(error, OSError) and error.errno is not None:  # of the operating system
+        return DatasetError(f"{where}: cannot be read: {error.strerror}")
+    return DatasetError(f"{where}: damaged or cut short: {str(error) or type(error).__name__}")
+
+
+def _in_memory(raw: io.FileIO) -> tuple[BinaryIO, bytes]:
+    """The file, in memory where it is not large: Pillow reads headers in many small bits. And its start."""
+    if os.fstat(raw.fileno()).st_size > _LARGE_FILE:
+        buffered = io.BufferedReader(raw)
+        return buffered, buffered.peek(_START)[:_START]
+    content = raw.readall()
+    return io.BytesIO(content), content[:_START]
 
 
 def _webp_canvas(start: bytes) -> int:
@@ -147,6 +167,8 @@ def _webp_canvas(start: bytes) -> int:
 
 def _orientation(image: Image.Image) -> int:
     """EXIF orientation, 1 to 8; 1 where there is none, or none that can be read."""
+    if image.format == "JPEG" and not _SAYS_ORIENTATION.intersection(image.info):
+        return 1
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
     except _SPOILED:
@@ -168,7 +190,7 @@ def _mend_transparency(image: Image.Image) -> None:
         image.info["transparency"] = tuple(channel >> 8 for channel in colour)
 
 
-def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
+def _eight_bit(image: Image.Image, path: Path | str) -> Image.Image:
     """The image itself, or in 8 bits where each pixel is one number of more."""
     if image.mode == "F":
         msg = f"{printable(path)}: floating-point pixels of unknown range; save as 8 or 16 bit"
@@ -188,6 +210,8 @@ def _eight_bit(image: Image.Image, path: Path) -> Image.Image:
 
 def _over_white(image: Image.Image) -> Image.Image:
     """RGB of an image of 8-bit channels; transparency shows white."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
     has_alpha = image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
     if not has_alpha and "transparency" not in image.info:
         return image.convert("RGB")

@@ -33,10 +33,14 @@ class ImageFiles:
     names: tuple[str, ...]
 
     def image(self, row: int) -> U8:
-        return decode(self.folder / self.names[row])
+        return decode(self._path(row))
 
     def size(self, row: int) -> tuple[int, int]:
-        return header_size(self.folder / self.names[row])
+        return header_size(self._path(row))
+
+    def _path(self, row: int) -> str:
+        """As text: a `Path` takes a tenth of the time of decoding a small image."""
+        return f"{self.folder}/{self.names[row]}"
 
 
 def read_folder(
