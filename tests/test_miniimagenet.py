@@ -1,8 +1,10 @@
 """miniImageNet in the layouts that people hold: found wherever it lies, the same images whichever layout."""
 
+import errno
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,12 @@ from layouts import (
     noise,
     read,
 )
+from PIL import Image
 
 from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets.benchmarks import BENCHMARKS, SPLITS
+from fsnl.pipeline.encoders.batches import batch_rows, prepared_batches
+from fsnl.pipeline.encoders.pixels import pixels_preprocessing
 from fsnl.pipeline.episodes import sample_episodes
 
 LAYOUTS = ("miniimagenet-folders", "miniimagenet-csv", "miniimagenet-cache", "miniimagenet-category")
@@ -188,3 +193,35 @@ def test_another_layout_in_the_same_folder_is_named(tmp_path: Path) -> None:
 def test_there_are_three_splits(split: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="has the splits train, val, test; asked for"):
         read("miniimagenet", tmp_path, split)
+
+
+def test_images_of_the_native_size_pass_through_untouched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = read("miniimagenet", cache_pickle(tmp_path / "a.pkl", MINI["test"]))
+
+    def never(*args: object, **options: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Image, "fromarray", never)
+    batches = batch_rows(range(60), batch_size=32)
+    prepared = prepared_batches(images, pixels_preprocessing(84), batches=batches, workers=1)
+    assert (np.concatenate([pixels for pixels, _ in prepared]) == noise(60)).all()
+
+
+def test_a_folder_that_may_not_be_looked_into_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_folders(tmp_path / "mini" / "test", MINI["test"], side=2)
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def denying(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+        if Path(folder).name == "closed":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", denying)
+    assert read("miniimagenet", tmp_path).listing.class_names == MINI["test"]
+    with pytest.raises(DatasetError, match="closed: cannot be read: Permission denied"):
+        read("miniimagenet", tmp_path / "closed")

@@ -46,7 +46,7 @@ def read_layout(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) ->
     """
     _require_there(root)
     for place in _places(root):
-        hits = [(layout, path) for layout in layouts if (path := layout.find(place, asked)) is not None]
+        hits = _found(layouts, place, asked, tolerant=place != root)
         if not hits:
             continue
         layout, path = hits[0]
@@ -61,7 +61,20 @@ def read_layout(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) ->
 def lies_at(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) -> bool:
     """Whether `read_layout` would find one of the layouts."""
     places = _places(root) if root.exists() else ()
-    return any(layout.find(place, asked) is not None for place in places for layout in layouts)
+    return any(_found(layouts, place, asked, tolerant=place != root) for place in places)
+
+
+def _found(
+    layouts: Sequence[BenchmarkLayout], place: Path, asked: Asked, *, tolerant: bool = True
+) -> list[tuple[BenchmarkLayout, Path]]:
+    """Layouts at a place, with what to read; none where it cannot be looked into and that is tolerated."""
+    try:
+        found = [(layout, layout.find(place, asked)) for layout in layouts]
+    except DatasetError:
+        if not tolerant:
+            raise
+        return []
+    return [(layout, path) for layout, path in found if path is not None]
 
 
 def _require_there(root: Path) -> None:
@@ -103,15 +116,14 @@ def _guess_folder(layouts: Sequence[BenchmarkLayout], root: Path, asked: Asked) 
     for split in SPLITS:
         other = replace(asked, split=split, wanted=None)
         for place in _places(root):
-            for layout in layouts:
-                if split != asked.split and (path := layout.find(place, other)) is not None:
-                    return f"found {split} in {printable(path)}; ask for --split {split}, or get the rest"
+            if split != asked.split and (found := _found(layouts, place, other)):
+                where = printable(found[0][1])
+                return f"found {split} in {where}; ask for --split {split}, or get the rest"
     for place in _deeper(root):
-        for layout in layouts:
-            if layout.find(place, asked) is not None:
-                return f"it lies deeper: give --root {printable(place)}"
+        if _found(layouts, place, asked):
+            return f"it lies deeper: give --root {printable(place)}"
     for above in list(root.absolute().parents)[:2]:
-        if any(layout.find(above, asked) is not None for layout in layouts):
+        if _found(layouts, above, asked):
             return f"it lies above: give --root {printable(above)}"
     entries = sorted(entry.name for entry in visible(root))
     if not entries:
