@@ -56,7 +56,7 @@ KINDS = [gaussian, clustered, tied, constant_dimensions, large_offset]
 
 
 def units(rows: F64) -> F64:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 def squared(query: F64, points: F64) -> F64:
@@ -64,7 +64,7 @@ def squared(query: F64, points: F64) -> F64:
 
 
 def nearest(support: F64, query: F64) -> F64:
-    return -squared(query, support).reshape(len(query), N_WAY, -1).min(axis=2)
+    return np.asarray(-squared(query, support).reshape(len(query), N_WAY, -1).min(axis=2))
 
 
 def prototype(support: F64, query: F64) -> F64:
@@ -76,21 +76,21 @@ def ridge(support: F64, query: F64) -> F64:
     mean, targets = support.mean(axis=0), 2 * np.repeat(np.eye(N_WAY), N_SHOT, axis=0) - 1
     centred = support - mean
     dual = np.linalg.solve(centred @ centred.T + np.eye(len(support)), targets - targets.mean(axis=0))
-    return (query - mean) @ centred.T @ dual + targets.mean(axis=0)
+    return np.asarray((query - mean) @ centred.T @ dual + targets.mean(axis=0))
 
 
 def scikit_nearest(support: F64, query: F64) -> I64:
-    return KNeighborsClassifier(1, algorithm="brute").fit(support, WAYS).predict(query)
+    return np.asarray(KNeighborsClassifier(1, algorithm="brute").fit(support, WAYS).predict(query))
 
 
 def scikit_prototype(support: F64, query: F64) -> I64:
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # constant dimensions, on the way
         warnings.filterwarnings("ignore", message=".*zero standard deviation")
-        return NearestCentroid().fit(support, WAYS).predict(query)
+        return np.asarray(NearestCentroid().fit(support, WAYS).predict(query))
 
 
 def scikit_ridge(support: F64, query: F64) -> I64:
-    return RidgeClassifier(alpha=1.0).fit(support, WAYS).predict(query)
+    return np.asarray(RidgeClassifier(alpha=1.0).fit(support, WAYS).predict(query))
 
 
 def by_cosine(reduce: Callable[[F64], F64]) -> Callable[[F64, F64], F64]:
@@ -98,12 +98,13 @@ def by_cosine(reduce: Callable[[F64], F64]) -> Callable[[F64, F64], F64]:
 
 
 def prototype_cosine(support: F64, query: F64) -> F64:
-    return units(query) @ units(support.reshape(N_WAY, -1, support.shape[1]).mean(axis=1)).T
+    means = support.reshape(N_WAY, -1, support.shape[1]).mean(axis=1)
+    return np.asarray(units(query) @ units(means).T)
 
 
 def softmax_sums(cosine: F64) -> F64:
     exponentials = np.exp(cosine)
-    return exponentials.sum(axis=2) / exponentials.sum(axis=(1, 2))[:, None]
+    return np.asarray(exponentials.sum(axis=2) / exponentials.sum(axis=(1, 2))[:, None])
 
 
 # Scores of each way in float64, (n, W).
@@ -149,7 +150,8 @@ def tied_with_the_best(scores: F64, ways: I64, *, margin: float = TIE) -> list[b
     """For each query, whether the score of that way lies within a part of their size from the best."""
     best, mine = scores.max(axis=1), scores[np.arange(len(ways)), ways]
     size = np.maximum(np.abs(best), 1e-3 * np.abs(scores).max(axis=1))
-    return (best - mine <= margin * size).tolist()
+    close: list[bool] = (best - mine <= margin * size).tolist()
+    return close
 
 
 @pytest.mark.parametrize("dim", [64, 2048])
@@ -243,8 +245,11 @@ def test_votes_distances_and_places_break_ties_in_this_order(
     answers = ours(embeddings, episodes, f"knn:{n_neighbours}")
     for row, (support, query) in zip(answers, each_episode(embeddings, episodes), strict=True):
         for answer, distances in zip(row, squared(query, support), strict=True):
-            order = sorted(range(len(support)), key=lambda i, d=distances: (round(d[i], 6), i))
-            kept = order[:n_neighbours]
-            votes = [[distances[i] for i in kept if i // N_SHOT == way] for way in range(N_WAY)]
-            best = min(range(N_WAY), key=lambda w, v=votes: (-len(v[w]), round(sum(v[w]), 6), w))
-            assert answer == best
+            assert answer == majority(np.round(distances, 6).tolist(), n_neighbours)
+
+
+def majority(distances: list[float], n_neighbours: int) -> int:
+    """Most votes, then least summed distance, then lowest way; of equal distances the first are nearer."""
+    kept = sorted(range(len(distances)), key=lambda i: (distances[i], i))[:n_neighbours]
+    votes = [[distances[i] for i in kept if i // N_SHOT == way] for way in range(N_WAY)]
+    return min(range(N_WAY), key=lambda way: (-len(votes[way]), round(sum(votes[way]), 6), way))

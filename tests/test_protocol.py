@@ -84,17 +84,17 @@ def test_without_a_train_split_it_says_how_to_get_one(tmp_path: Path, tiny_store
 
 
 def nearest(support: F64, query: F64, ways: I64) -> I64:
-    return KNeighborsClassifier(1, algorithm="brute").fit(support, ways).predict(query)
+    return np.asarray(KNeighborsClassifier(1, algorithm="brute").fit(support, ways).predict(query))
 
 
 def largest_weight(support: F64, query: F64, ways: I64) -> I64:
     unit = Normalizer().transform
-    return ways[(unit(query) @ unit(support).T).argmax(axis=1)]
+    return np.asarray(ways[(unit(query) @ unit(support).T).argmax(axis=1)])
 
 
 def nearest_mean(support: F64, query: F64, ways: I64) -> I64:
     means = support.reshape(5, -1, support.shape[1]).mean(axis=1)
-    return KNeighborsClassifier(1, algorithm="brute").fit(means, np.arange(5)).predict(query)
+    return nearest(means, query, np.arange(5))
 
 
 def centroid_attention(support: F64, query: F64, ways: I64) -> I64:

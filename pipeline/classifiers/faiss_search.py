@@ -10,6 +10,8 @@ BLAS, one 51 and 81, two 51 and 95; `knn_L2sqr_by_idx`, which spares gathering t
 takes 1.6 and 6.5 ms, the BLAS 2.1 and 3.1. `faiss.knn`, the Python function, adds about 10 us.
 """
 
+from collections.abc import Iterator
+
 import faiss
 import numpy as np
 
@@ -49,10 +51,18 @@ def nearest(support: F32, query: F32, *, n_neighbours: int) -> tuple[F32, I64]:
     positions = np.empty((n_block, n, n_neighbours), np.int64)
     # One setting for the process: another thread may change it, which costs time and no digit that matters.
     faiss.cvar.distance_compute_blas_threshold = _ALWAYS_DIRECT if m <= DIRECT_SUPPORTS else _ALWAYS_BLAS
-    pointer = faiss.swig_ptr
-    for x, y, d, i in zip(query, support, distances, positions, strict=True):
-        faiss.knn_L2sqr(pointer(x), pointer(y), dim, n, m, n_neighbours, pointer(d), pointer(i))
+    # Addresses, episode after episode: faiss.swig_ptr on slices would take as long as a small search.
+    floats, integers = faiss.cast_integer_to_float_ptr, faiss.cast_integer_to_idx_t_ptr
+    xs, ys, ds, ps = (_addresses(array) for array in (query, support, distances, positions))
+    for x, y, d, p in zip(xs, ys, ds, ps, strict=True):
+        faiss.knn_L2sqr(floats(x), floats(y), dim, n, m, n_neighbours, floats(d), integers(p))
     return distances, positions
+
+
+def _addresses(array: F32 | I64) -> range:
+    """Where each episode of a C-contiguous array starts."""
+    first, step = array.ctypes.data, array.strides[0]
+    return range(first, first + len(array) * step, step)
 
 
 def _check(support: F32, query: F32, *, n_neighbours: int) -> None:
@@ -70,3 +80,31 @@ def _check(support: F32, query: F32, *, n_neighbours: int) -> None:
     if not 1 <= n_neighbours <= support.shape[1]:
         msg = f"n_neighbours is {n_neighbours}, needed 1 to {support.shape[1]}"
         raise ValueError(msg)
+
+
+def pairs_by_cosine(
+    directions: F32, *, threshold: float, block: int = 1024
+) -> Iterator[tuple[float, int, int]]:
+    """Every two rows whose inner product is at least `threshold`, each pair once, in the order of rows.
+
+    Args:
+        directions: (N, D) float32, C-contiguous, finite; rows of norm 1, or 0, which are in no pair.
+        threshold: of the cosine.
+        block: rows that are searched for at a time.
+
+    Yields:
+        Cosine, row, and a higher row.
+    """
+    index = faiss.IndexFlatIP(directions.shape[1])
+    index.add(directions)
+    somewhere = directions.any(axis=1)
+    for first in range(0, len(directions), block):
+        # FAISS keeps what is above its threshold, not what is equal to it.
+        limits, products, rows = index.range_search(
+            directions[first : first + block], float(np.nextafter(np.float32(threshold), np.float32(-2)))
+        )
+        for i in range(len(limits) - 1):
+            found = slice(int(limits[i]), int(limits[i + 1]))
+            later = (rows[found] > first + i) & somewhere[rows[found]] & somewhere[first + i]
+            for j in np.flatnonzero(later)[np.argsort(rows[found][later])]:
+                yield float(products[found][j]), first + i, int(rows[found][j])

@@ -9,7 +9,7 @@ from fsnl.cache.arrays import F32, F64
 # Values looked at in one go: the float64 copy stays in the cache.
 CHUNK_VALUES = 1 << 16
 # Rows from which the centre is estimated; any point near the data serves.
-CENTRE_ROWS = 1024
+CENTRE_ROWS = 256
 # Squared length of the mean over the mean squared distance to it. Above, distances are taken about the mean;
 # below, the rounding of |x|^2 + |y|^2 - 2xy is small beside the distances, and a pass over the data is saved.
 FAR_FROM_ORIGIN = 16.0
