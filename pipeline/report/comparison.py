@@ -1,6 +1,6 @@
 """Comparisons for people: the runs, their differences, and a verdict in plain words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsnl.pipeline.compare import Comparison, EpisodeAccuracies
@@ -36,13 +36,18 @@ class Compared:
     comparisons: Sequence[Comparison]
 
 
-def verdict(comparison: Comparison, runs: Sequence[EpisodeAccuracies], *, names: Sequence[str]) -> str:
+def verdict(
+    comparison: Comparison,
+    runs: Sequence[EpisodeAccuracies],
+    *,
+    names: Sequence[str] | Mapping[int, str],
+) -> str:
     """What a comparison says, in plain words.
 
     Args:
         comparison: of two of the runs.
         runs: all of them.
-        names: what to call each run.
+        names: what to call each run, by position.
     """
     here = HERE.get(runs[comparison.a].sampling, "on these tasks")
     if comparison.on_episodes == "equal":
@@ -100,8 +105,16 @@ def _runs_grid(runs: Sequence[EpisodeAccuracies]) -> grid.Grid:
     )
 
 
-def differences_grid(compared: Compared, *, names: Sequence[str] = ()) -> grid.Grid:
-    """One row per comparison; runs are called by their numbers where no names are given."""
+def differences_grid(
+    compared: Compared, *, names: Sequence[str] = (), n_tests: int | None = None
+) -> grid.Grid:
+    """One row per comparison.
+
+    Args:
+        compared: runs and comparisons.
+        names: what to call the runs; their numbers where none are given.
+        n_tests: over how many comparisons p values were corrected, where not over these.
+    """
     runs, comparisons = compared.runs, compared.comparisons
     called = list(names) or [str(i + 1) for i in range(len(runs))]
     columns = [
@@ -125,13 +138,13 @@ def differences_grid(compared: Compared, *, names: Sequence[str] = ()) -> grid.G
         headings=[heading for heading, _ in columns],
         rows=list(zip(*(cells for _, cells in columns), strict=True)),
         numeric=[heading not in ("runs", "pairing", "verdict") for heading, _ in columns],
-        notes=_notes(compared),
+        notes=_notes(compared, n_tests=n_tests or len(comparisons)),
     )
 
 
-def _notes(compared: Compared) -> list[str]:
+def _notes(compared: Compared, *, n_tests: int) -> list[str]:
     samplings = dict.fromkeys(run.sampling for run in compared.runs)
-    corrected = f"corrected for {len(compared.comparisons):,} comparisons (Holm)"
+    corrected = f"corrected for {n_tests:,} comparisons (Holm)"
     over_classes = any(one.ci95_class is not None for one in compared.comparisons)
     notes = [SIGN, *(OVER_EPISODES.get(s, OVER_EPISODES["unknown"]) for s in samplings)]
     if over_classes:

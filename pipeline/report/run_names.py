@@ -40,12 +40,16 @@ def shared_words(runs: Sequence[EpisodeAccuracies]) -> list[str]:
 
 def short_names(runs: Sequence[EpisodeAccuracies]) -> list[str]:
     """A name for each run, different from all others."""
-    words = [run_words(run) for run in runs]
+    return distinct_names([run_words(run) for run in runs])
+
+
+def distinct_names(words: Sequence[Mapping[str, str]]) -> list[str]:
+    """The same from words as `run_words` gives them, or some of these."""
     keys = [key for key in FIRST if _differs(words, key)]
     for key in SECOND:
         if _n_distinct(words, [*keys, key]) > _n_distinct(words, keys):
             keys.append(key)
-    keys = keys or ["classifier"]
+    keys = keys or [key for key in ("classifier", "encoder") if key in words[0]][:1]
     seen: dict[str, int] = {}
     names = []
     for one in words:

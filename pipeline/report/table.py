@@ -12,6 +12,9 @@ OVER_EPISODES = {
     "without replacement": "± episodes: open 95 % interval over episodes that share no image: "
     "what other images of these classes would give",
 }
+SUPPORT_NOTE = (
+    "support labels: of an episode; train and val labels: seen by the encoder's training and selection"
+)
 OVER_CLASSES = "± classes: 95 % interval over the classes (jackknife): what other classes would give"
 DOUBTFUL = "?"  # after a half width that has a reason to be doubted
 ABSENT = "-"
@@ -59,8 +62,13 @@ COLUMNS = (
     ),
     Column("sampling", lambda r: r.sampling, lambda v: f"drawn {v}"),
     Column("seed", lambda r: str(r.seed), lambda v: f"seed {v}", numeric=True),
-    Column("train labels", lambda r: _count(r.labels_used.train), lambda v: f"{v} labels in training"),
-    Column("val labels", lambda r: _count(r.labels_used.val), lambda v: f"{v} in selection"),
+    Column(
+        "train labels",
+        lambda r: _count(r.labels_used.train),
+        lambda v: f"{v} labels in training",
+        numeric=True,
+    ),
+    Column("val labels", lambda r: _count(r.labels_used.val), lambda v: f"{v} in selection", numeric=True),
     Column("transform", lambda r: r.transform, lambda v: f"transform {v}"),
     Column("shot", lambda r: str(r.n_shot), numeric=True),
     Column("classifier", lambda r: r.classifier),
@@ -69,6 +77,14 @@ COLUMNS = (
     Column("± classes", lambda r: per_cent(r.ci95_class, r.ci95_class_reason), numeric=True),
     Column("seconds", lambda r: f"{r.seconds:.2f}", numeric=True),
 )
+# The columns of the report in order: what tells runs apart, the answer, what it cost, the rest.
+REPORT_ORDER = (
+    *("dataset", "encoder", "transform", "way", "shot", "classifier"),
+    *("accuracy %", "± episodes", "± classes", "train labels", "val labels", "support labels"),
+    *("px", "dim", "query", "episodes", "sampling", "seed", "store", "seconds"),
+)
+LABEL_COLUMNS = ("train labels", "val labels")  # in the report whether runs differ in them or not
+SUPPORT_LABELS = Column("support labels", lambda r: f"{r.labels_used.support_per_episode:,}", numeric=True)
 # The caption's lines: what was encoded, the episodes, the labels and the transform.
 CAPTION_LINES = (
     ("store", "dataset", "encoder", "px", "dim"),
@@ -101,6 +117,22 @@ def results_grid(runs: Sequence[RunSummary], *, for_paper: bool = False) -> grid
         rows=[[c.cell(run) for c in columns] for run in runs],
         numeric=[c.numeric for c in columns],
         notes=interval_notes(runs),
+    )
+
+
+def report_grid(runs: Sequence[RunSummary]) -> grid.Grid:
+    """The same for the report, with the labels that every run used: in training, selection, an episode."""
+    columns = [c for c in COLUMNS if not _is_shared(c, runs) or c.heading in LABEL_COLUMNS]
+    columns.append(SUPPORT_LABELS)
+    if len({run.encoder for run in runs}) == len({(run.encoder, run.store) for run in runs}):
+        columns = [c for c in columns if c.heading != "store"]  # the encoder says it
+    columns.sort(key=lambda c: REPORT_ORDER.index(c.heading))
+    return grid.Grid(
+        caption=caption(runs, leave_out=LABEL_COLUMNS),
+        headings=[c.heading for c in columns],
+        rows=[[c.cell(run) for c in columns] for run in runs],
+        numeric=[c.numeric for c in columns],
+        notes=[*interval_notes(runs), SUPPORT_NOTE],
     )
 
 
