@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import faiss
 import numpy as np
 
-from fsnl.cache.arrays import F32, I64
+from fsnl.cache.arrays import F32, I64, Bool
 
 # Up to so many supports the direct kernel is faster than the BLAS.
 DIRECT_SUPPORTS = 10
@@ -97,7 +97,7 @@ def pairs_by_cosine(
     """
     index = faiss.IndexFlatIP(directions.shape[1])
     index.add(directions)
-    somewhere = directions.any(axis=1)
+    somewhere: Bool = np.asarray(directions.any(axis=1))
     for first in range(0, len(directions), block):
         # FAISS keeps what is above its threshold, not what is equal to it.
         limits, products, rows = index.range_search(
@@ -105,6 +105,7 @@ def pairs_by_cosine(
         )
         for i in range(len(limits) - 1):
             found = slice(int(limits[i]), int(limits[i + 1]))
-            later = (rows[found] > first + i) & somewhere[rows[found]] & somewhere[first + i]
-            for j in np.flatnonzero(later)[np.argsort(rows[found][later])]:
-                yield float(products[found][j]), first + i, int(rows[found][j])
+            others, cosines = rows[found], products[found]
+            for j in np.argsort(others):
+                if others[j] > first + i and somewhere[others[j]] and somewhere[first + i]:
+                    yield float(cosines[j]), first + i, int(others[j])
