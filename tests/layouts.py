@@ -35,7 +35,8 @@ def _materialise() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.cifar_class = cache(module.cifar_class)
+    names = vars(module)
+    names["cifar_class"] = cache(names["cifar_class"])
     return module
 
 

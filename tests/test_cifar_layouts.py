@@ -36,7 +36,8 @@ def test_the_root_and_its_parent_give_the_same_images(
     (tmp_path / "a").symlink_to(root)
     assert listing_sha256(read(name, tmp_path)) == listing_sha256(images)
     first = images.image(7)
-    assert (first.shape, first.dtype) == ((32, 32, 3), np.uint8)
+    assert first.shape == (32, 32, 3)
+    assert first.dtype == np.uint8
     assert first.flags.c_contiguous
 
 

@@ -36,6 +36,8 @@ def prepare(image: U8, *, preprocessing: Preprocessing) -> U8:
     """
     check_preprocessing(preprocessing)
     height, width = image.shape[:2]
+    if height == width == preprocessing.resize == preprocessing.crop:
+        return image
     short, long = min(height, width), max(height, width)
     if long > _STRIP * short:
         return _prepare_strip(image, preprocessing=preprocessing)
