@@ -9,6 +9,9 @@ from fsnl.pipeline.datasets.base import ImageSet
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
 
+# Networks as small as those of the tests gain nothing from threads, and lose much beside other programs.
+torch.set_num_threads(1)
+
 
 def image_set(*sizes: tuple[int, int], native_size: int | None = None) -> ImageSet:
     """Black images of these heights and widths."""

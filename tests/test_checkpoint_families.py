@@ -3,9 +3,10 @@
 import argparse
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +25,6 @@ State = dict[str, torch.Tensor]
 Content = dict[str, object]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
-
 def shaken(network: nn.Module, *, seed: int = 0) -> nn.Module:
     """The network with every tensor random, statistics of normalisation too, ready to run."""
     generator = torch.Generator().manual_seed(seed)
@@ -46,6 +39,19 @@ def shaken(network: nn.Module, *, seed: int = 0) -> nn.Module:
     return network.eval()
 
 
+class Narrow(torchvision.models.ResNet):
+    """torchvision's ResNet of one block in each layer, 16 channels at first, that ends in its features."""
+
+    def __init__(self) -> None:
+        super().__init__(BasicBlock, [1, 1, 1, 1])
+        self.inplanes = 16
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
+        for number in range(4):
+            layer = self._make_layer(BasicBlock, 16 << number, 1, stride=2 if number else 1)
+            setattr(self, f"layer{number + 1}", layer)
+        self.fc = nn.Identity()
+
+
 def headless(
     *blocks: int, block: type[nn.Module] = BasicBlock, **arguments: int
 ) -> torchvision.models.ResNet:
@@ -57,15 +63,15 @@ def headless(
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
-    """A ResNet-10: one block in each layer."""
-    return headless(1, 1, 1, 1)
+    """A small ResNet-10."""
+    return shaken(Narrow())
 
 
 @pytest.fixture(scope="module")
 def small_network() -> nn.Module:
     """The same for small images: a 3x3 stem, no max-pooling."""
-    made = headless(1, 1, 1, 1)
-    made.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    made = Narrow()
+    made.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
     made.maxpool = nn.Identity()
     return shaken(made, seed=1)
 
@@ -113,7 +119,7 @@ def normalised_mlp(*, seed: int = 6) -> nn.Sequential:
     """As in SimSiam, MoCo v3, Barlow Twins and VICReg: no bias before a normalisation, the last one plain."""
     return shaken(
         nn.Sequential(
-            nn.Linear(512, 96, bias=False), nn.BatchNorm1d(96), nn.ReLU(),
+            nn.Linear(128, 96, bias=False), nn.BatchNorm1d(96), nn.ReLU(),
             nn.Linear(96, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU(),
             nn.Linear(64, 48, bias=False), nn.BatchNorm1d(48, affine=False),
         ),
@@ -128,16 +134,16 @@ def numbered(state: State, names: list[str]) -> State:
 
 
 CHILDREN = "conv1 bn1 relu maxpool layer1 layer2 layer3 layer4".split()
-HEAD = mlp(512, 64, 32)
+HEAD = mlp(128, 64, 32)
 DEEP_HEAD = normalised_mlp()
-LINEAR = shaken(nn.Linear(512, 128), seed=7)
+LINEAR = shaken(nn.Linear(128, 64), seed=7)
 HEAD_STATE, DEEP_STATE, LINEAR_STATE = HEAD.state_dict(), DEEP_HEAD.state_dict(), LINEAR.state_dict()
 OPTIMIZER = {"state": {0: {"momentum_buffer": torch.zeros(64, 3, 7, 7)}}, "param_groups": [{"lr": 0.03}]}
 
 # family -> (what its training script saves for a state of the backbone, its projection head)
 Family = tuple[Callable[[State], Content], nn.Module | None]
 FAMILIES: dict[str, Family] = {
-    "torchvision": (lambda s: {**s, "fc.weight": torch.zeros(10, 512), "fc.bias": torch.zeros(10)}, None),
+    "torchvision": (lambda s: {**s, "fc.weight": torch.zeros(10, 128), "fc.bias": torch.zeros(10)}, None),
     "DataParallel": (lambda s: {"state_dict": prefixed("module.", s), "optimizer": OPTIMIZER}, None),
     "SimCLR (sthalles)": (
         lambda s: {
@@ -274,7 +280,7 @@ FAMILIES: dict[str, Family] = {
                 "backbone.", s,
                 projector=HEAD_STATE,
                 momentum_backbone=noise_like(s),
-                classifier={"weight": torch.zeros(100, 512), "bias": torch.zeros(100)},
+                classifier={"weight": torch.zeros(100, 128), "bias": torch.zeros(100)},
             ),
             "hyper_parameters": {"method": "byol", "lr": 0.1},
         },
@@ -333,16 +339,19 @@ def test_a_named_network_takes_any_of_these_files_too(family: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "network",
+    ("blocks", "arguments"),
     [
-        headless(1, 2, 3, 1, block=Bottleneck),
-        headless(2, 1, 1, 1, block=Bottleneck, width_per_group=128),  # wide
-        headless(1, 1, 2, 1, block=Bottleneck, groups=32, width_per_group=4),  # ResNeXt
-        headless(2, 1, 3, 2),
+        ((1, 2, 1, 1), {"block": Bottleneck}),
+        ((2, 1, 1, 1), {"block": Bottleneck, "width_per_group": 128}),  # wide
+        ((1, 1, 2, 1), {"block": Bottleneck, "groups": 32, "width_per_group": 4}),  # ResNeXt
+        ((2, 1, 2, 1), {}),
     ],
     ids=["bottleneck", "wide", "groups", "basic"],
 )
-def test_depth_width_and_groups_are_read_off_the_shapes(network: nn.Module, tmp_path: Path) -> None:
+def test_depth_width_and_groups_are_read_off_the_shapes(
+    blocks: tuple[int, ...], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    network = headless(*blocks, **arguments)
     path = save(network.state_dict(), tmp_path / "net.pth")
     close(encode(f"checkpoint:{path}", side=40), forward(network, side=40))
 
@@ -395,14 +404,15 @@ def test_what_matched_and_what_was_left_over_is_said(network: nn.Module, tmp_pat
     # 12 convolutions, of which 3 in shortcuts, and 12 normalisations of 5 tensors; of the other network one
     # tensor of each normalisation is the number of batches it saw
     assert note == (
-        "ResNet-10; moco.pth: 72 tensors under 'state_dict.module.encoder_q.' matched, none is missing, "
+        "ResNet-10, 16 channels in its first blocks; moco.pth: 72 tensors under "
+        "'state_dict.module.encoder_q.' matched, none is missing, "
         "2 of a head; left over: state_dict.module. (64)"
     )
 
 
 def test_nothing_is_said_to_be_left_over_where_nothing_is(network: nn.Module, tmp_path: Path) -> None:
     (note,) = notes_of(save(network.state_dict(), tmp_path / "net.pth"))
-    assert note == "ResNet-10; net.pth: 72 tensors matched, none is missing"
+    assert note == "ResNet-10, 16 channels in its first blocks; net.pth: 72 tensors matched, none is missing"
 
 
 @pytest.mark.parametrize("family", ["torchvision", "MoCo v1", "lightly", "SimCLR (SupContrast)"])

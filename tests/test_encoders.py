@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -13,55 +12,21 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from encoder_cases import MEAN, STD, image_set, library_input, noise
 
-from fsnl.cache.arrays import F32, U8
+from fsnl.cache.arrays import F32
 from fsnl.cache.errors import EncoderError
-from fsnl.cache.schema import DatasetInfo, EncoderInfo, LabelsUsed, Listing, Preprocessing
-from fsnl.pipeline.datasets.base import ImageSet
+from fsnl.cache.schema import EncoderInfo, LabelsUsed, Preprocessing
 from fsnl.pipeline.encoders.checkpoint_file import read_checkpoint
 from fsnl.pipeline.encoders.network import choose_device, exact_float32, network_encoder
 from fsnl.pipeline.encoders.pixels import encode_pixels
 from fsnl.pipeline.encoders.registry import build_encoder, plan_encoder
 from fsnl.pipeline.encoders.state_dict import fill_network
 
-MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
-
 
 class NetworkArguments(TypedDict, total=False):
     weights: str
     labels_used: int
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these gain nothing from threads, and lose much where other tests run beside."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
-
-def image_set(*sizes: tuple[int, int], native_size: int | None = None) -> ImageSet:
-    listing = Listing(
-        split="test",
-        class_names=("a",),
-        labels=np.zeros(len(sizes), np.int64),
-        image_ids=tuple(str(row) for row in range(len(sizes))),
-        source_sizes=np.zeros(len(sizes), np.int64),
-    )
-    return ImageSet(
-        info=DatasetInfo("folder", native_size),
-        listing=listing,
-        image=lambda row: np.zeros((*sizes[row], 3), np.uint8),
-        size=lambda row: sizes[row],
-        mean=MEAN,
-        std=STD,
-        found="",
-    )
-
-
-def noise(n_images: int, side: int) -> U8:
-    return np.random.default_rng(side).integers(0, 256, (n_images, side, side, 3), np.uint8)
 
 
 def library_network(name: str, *, seed: int, **arguments: object) -> torch.nn.Module:
@@ -70,12 +35,6 @@ def library_network(name: str, *, seed: int, **arguments: object) -> torch.nn.Mo
         torch.manual_seed(seed)
         network: torch.nn.Module = torchvision.models.get_model(name, weights=None, **arguments)
     return network.eval()
-
-
-def library_input(images: U8) -> torch.Tensor:
-    """What ToTensor and Normalize make of the images."""
-    inputs = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
-    return (inputs - torch.tensor(MEAN).reshape(3, 1, 1)) / torch.tensor(STD).reshape(3, 1, 1)
 
 
 def save(state: object, path: Path) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,6 @@ timm = pytest.importorskip("timm", reason="an optional package: pip install 'fsn
 VisionTransformer = timm.models.vision_transformer.VisionTransformer
 
 State = dict[str, torch.Tensor]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
 
 
 def timm_network(name: str, **arguments: object) -> nn.Module:

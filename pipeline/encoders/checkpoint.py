@@ -64,13 +64,13 @@ def checkpoint_recipe(path: Path) -> Recipe:
 
 
 def described(layout: ResNetLayout | ViTLayout) -> str:
-    """An architecture in a few words: `ResNet-18 with a 3x3 stem`, `ViT of 12 blocks, ...`."""
+    """An architecture in a few words: `ResNet-18, 3x3 stem without max-pooling`, `ViT of 12 blocks, ...`."""
     if isinstance(layout, ViTLayout):
         return (
             f"ViT of {layout.depth} blocks, width {layout.width}, {layout.n_heads} heads, "
             f"patches of {layout.patch} px"
         )
     stem = ", 3x3 stem without max-pooling" if layout.stem_kernel == 3 else ""
-    plain = layout.inner[0] == 64 and layout.groups == 1
-    width = "" if plain else f", {layout.inner[0]} channels in {layout.groups} group(s) at first"
-    return f"ResNet-{layout.depth}{width}{stem}"
+    width = "" if layout.inner[0] == 64 else f", {layout.inner[0]} channels in its first blocks"
+    groups = "" if layout.groups == 1 else f", {layout.groups} groups"
+    return f"ResNet-{layout.depth}{width}{groups}{stem}"
