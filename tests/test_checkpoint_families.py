@@ -3,10 +3,10 @@
 import argparse
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -22,10 +22,11 @@ from fsnl.pipeline.encoders.registry import build_encoder, load_encoder, plan_en
 from fsnl.pipeline.encoders.resnet import ResNet, resnet10_layout
 
 State = dict[str, torch.Tensor]
-Content = dict[str, object]
+Content = Mapping[str, object]
+Network = TypeVar("Network", bound=nn.Module)
 
 
-def shaken(network: nn.Module, *, seed: int = 0) -> nn.Module:
+def shaken(network: Network, *, seed: int = 0) -> Network:
     """The network with every tensor random, statistics of normalisation too, ready to run."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -39,17 +40,17 @@ def shaken(network: nn.Module, *, seed: int = 0) -> nn.Module:
     return network.eval()
 
 
-class Narrow(torchvision.models.ResNet):
+def narrow() -> nn.Module:
     """torchvision's ResNet of one block in each layer, 16 channels at first, that ends in its features."""
-
-    def __init__(self) -> None:
-        super().__init__(BasicBlock, [1, 1, 1, 1])
-        self.inplanes = 16
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
-        for number in range(4):
-            layer = self._make_layer(BasicBlock, 16 << number, 1, stride=2 if number else 1)
-            setattr(self, f"layer{number + 1}", layer)
-        self.fc = nn.Identity()
+    made = torchvision.models.ResNet(BasicBlock, [1, 1, 1, 1])
+    made.inplanes = 16
+    made.conv1, made.bn1 = nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16)
+    for number in range(4):
+        layer = made._make_layer(BasicBlock, 16 << number, 1, stride=2 if number else 1)
+        setattr(made, f"layer{number + 1}", layer)
+    made.fc = nn.Identity()
+    network: nn.Module = made
+    return network
 
 
 def headless(
@@ -64,13 +65,13 @@ def headless(
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
     """A small ResNet-10."""
-    return shaken(Narrow())
+    return shaken(narrow())
 
 
 @pytest.fixture(scope="module")
 def small_network() -> nn.Module:
     """The same for small images: a 3x3 stem, no max-pooling."""
-    made = Narrow()
+    made = narrow()
     made.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
     made.maxpool = nn.Identity()
     return shaken(made, seed=1)
@@ -82,8 +83,8 @@ def forward(network: nn.Module, *, side: int = 32) -> F32:
     return features
 
 
-def encode(spec: str, *, side: int = 32, **arguments: str) -> F32:
-    encoder = build_encoder(spec, image_set(), image_size=side, device="cpu", **arguments)
+def encode(spec: str, *, side: int = 32, weights: str | None = None, layer: str = "pooled") -> F32:
+    encoder = build_encoder(spec, image_set(), weights=weights, layer=layer, image_size=side, device="cpu")
     return encoder.encode(noise(3, side))
 
 

@@ -1,5 +1,7 @@
 """Layers by name, and how the output of one becomes a vector."""
 
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
@@ -111,9 +113,10 @@ def test_a_layer_by_name_gives_what_it_gives_in_the_library(squeezenet: nn.Modul
 
 def test_layer_and_pooling_are_part_of_the_identity() -> None:
     images = image_set(native_size=32)
+    asked: list[tuple[str, Pool]] = [("pooled", "auto"), ("layer3", "auto"), ("layer3", "max")]
     plans = [
         plan_encoder("torchvision:resnet18", images, weights="random:0", layer=layer, pool=pool)
-        for layer, pool in (("pooled", "auto"), ("layer3", "auto"), ("layer3", "max"))
+        for layer, pool in asked
     ]
     assert [plan.info.layer for plan in plans] == ["pooled", "layer3", "layer3, max"]
 
@@ -136,7 +139,7 @@ def test_pixels_have_no_layers() -> None:
     with pytest.raises(EncoderError, match="pixels has no layers to choose from"):
         plan_encoder("pixels", image_set(), layer="layer1")
     with pytest.raises(ValueError, match="pool 'sum' is not one of auto, mean"):
-        plan_encoder("pixels", image_set(), pool="sum")  # type: ignore[arg-type]
+        plan_encoder("pixels", image_set(), pool=cast(Pool, "sum"))
 
 
 class Parts(nn.Module):
@@ -148,7 +151,8 @@ class Parts(nn.Module):
         self.idle = nn.ReLU()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.pair(inputs)[0]
+        first: torch.Tensor = self.pair(inputs)[0]
+        return first
 
 
 class Pair(nn.Module):

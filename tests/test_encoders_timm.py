@@ -14,6 +14,7 @@ from torch import nn
 from fsnl.cache.arrays import F32
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import LabelsUsed, Preprocessing
+from fsnl.pipeline.encoders.pooling import Pool
 from fsnl.pipeline.encoders.registry import build_encoder, load_encoder, plan_encoder
 
 timm = pytest.importorskip("timm", reason="an optional package: pip install 'fsnl[encoders]'")
@@ -35,8 +36,12 @@ def forward(network: nn.Module, *, side: int) -> F32:
     return features
 
 
-def encode(spec: str, *, side: int = 32, **arguments: str) -> F32:
-    encoder = build_encoder(spec, image_set(), image_size=side, device="cpu", **arguments)
+def encode(
+    spec: str, *, side: int = 32, weights: str | None = None, layer: str = "pooled", pool: Pool = "auto"
+) -> F32:
+    encoder = build_encoder(
+        spec, image_set(), weights=weights, layer=layer, pool=pool, image_size=side, device="cpu"
+    )
     return encoder.encode(noise(2, side))
 
 
@@ -63,8 +68,10 @@ def test_a_network_of_timm_equals_a_plain_loop_with_timm_alone(
 
 def test_the_tokens_of_a_transformer_are_pooled_by_name() -> None:
     network = timm_network("vit_tiny_patch16_224", img_size=48)
-    with torch.no_grad():
-        tokens = network.forward_features(library_input(noise(2, 48)))
+    outputs: list[torch.Tensor] = []
+    network.get_submodule("norm").register_forward_hook(lambda _m, _i, output: outputs.append(output))
+    forward(network, side=48)
+    tokens = outputs[0]
     assert tokens.shape == (2, 1 + 9, 192)
     spec, weights = "timm:vit_tiny_patch16_224", "random:0"
     close(encode(spec, side=48, weights=weights, layer="norm"), tokens[:, 0].numpy())
