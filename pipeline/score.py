@@ -1,34 +1,28 @@
 """Stage 3: feature store, episodes and classifiers to accuracies, with every prediction kept."""
 
-import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from fsnl.cache.arrays import F32
 from fsnl.cache.episode_file import check_fits, read_episode_file
-from fsnl.cache.errors import EpisodeError, ScoringError
+from fsnl.cache.errors import EpisodeError
 from fsnl.cache.fingerprint import episodes_sha256, queries_sha256
 from fsnl.cache.reader import FeatureStore
 from fsnl.cache.result_file import EpisodeSet, ResultFile, StoredRun, count_correct
 from fsnl.cache.schema import EncoderInfo, Episodes, Features, RunSummary, SpentLabels
+from fsnl.pipeline.classifier_names import Names, build_classifiers, check_names
 from fsnl.pipeline.classifiers.base import Classifier
 from fsnl.pipeline.classifiers.engine import Prediction, predict
-from fsnl.pipeline.classifiers.registry import build_classifier
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 from fsnl.pipeline.finite import images, zero_rows
 from fsnl.pipeline.fitting import transform
 from fsnl.pipeline.statistics import class_interval, episode_interval
 from fsnl.pipeline.transforms.chain import parse_chain
-from fsnl.pipeline.user_classifier import PREFIX, user_classifier
-
-# Names of classifiers for every number of shots, or for each n_shot its own.
-Names: TypeAlias = Sequence[str] | Mapping[int, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +71,9 @@ def score_stores(
         EpisodeError: the labels cannot give such episodes.
         ScoringError: unknown classifier or transform, or embeddings that are not finite.
     """
+    for text in transforms:  # wrong names are refused before a large store is read
+        parse_chain(text)
+    check_names(classifiers)
     sets: dict[str, EpisodeSet] = {}
     runs: list[StoredRun] = []
     for store in stores:
@@ -123,7 +120,7 @@ def score(
         ScoringError: unknown classifier or transform, or embeddings that are not finite.
     """
     chains = [parse_chain(text) for text in transforms]
-    built = _build(classifiers, episode_sets)
+    built = build_classifiers(classifiers, episode_sets)
     for episodes in episode_sets:
         _check_episodes(episodes, features)
     runs: list[list[StoredRun]] = [[] for _ in episode_sets]
@@ -138,25 +135,6 @@ def score(
                 run = _run(store, features, episodes, made.name, classifier.name, prediction=prediction)
                 mine.append(run)
     return [run for mine in runs for run in mine]
-
-
-def _build(names: Names, episode_sets: Sequence[Episodes]) -> list[list[Classifier]]:
-    """For each episode set, its classifiers."""
-    wanted = [names[e.n_shot] if isinstance(names, Mapping) else names for e in episode_sets]
-    built = {
-        name: user_classifier(name) if name.startswith(PREFIX) else build_classifier(name)
-        for name in dict.fromkeys(itertools.chain.from_iterable(wanted))
-    }
-    for episodes, row in zip(episode_sets, wanted, strict=True):
-        n_supports = episodes.n_way * episodes.n_shot
-        for name in row:
-            if built[name].min_supports > n_supports:
-                msg = (
-                    f"classifier {name!r} needs {built[name].min_supports} supports, {episodes.n_way}-way "
-                    f"{episodes.n_shot}-shot episodes have {n_supports}; ask for more shots, or fewer"
-                )
-                raise ScoringError(msg)
-    return [[built[name] for name in row] for row in wanted]
 
 
 def _warn_of_zeros(

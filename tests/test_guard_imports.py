@@ -39,17 +39,21 @@ MAY_IMPORT = {
     "fsnl.pipeline.pretrain": {"fsnl.cache", *ENCODING},
     "fsnl.pipeline.score": {
         *("fsnl.cache", "fsnl.pipeline.cores", "fsnl.pipeline.finite", "fsnl.pipeline.fitting", *PURE),
-        "fsnl.pipeline.user_classifier",
+        *("fsnl.pipeline.classifier_names", "fsnl.pipeline.user_classifier"),
     },
     # What a transform is fitted on, which embeddings cannot be scored, published protocols, users' code.
     "fsnl.pipeline.fitting": {"fsnl.cache", "fsnl.pipeline.finite", *PURE},
     "fsnl.pipeline.finite": VALUES,
     "fsnl.pipeline.protocol": set(),
     "fsnl.pipeline.user_classifier": VALUES | PURE,
+    "fsnl.pipeline.classifier_names": {"fsnl.pipeline.user_classifier", *VALUES, *PURE},
     "fsnl.pipeline.compare": {"fsnl.cache", *PURE},
     # Accuracies that others published, for comparison.
     "fsnl.pipeline.task_accuracies": {"fsnl.cache", "fsnl.pipeline.compare"},
     "fsnl.pipeline.reanalysis": {"fsnl.cache", *PURE},
+    "fsnl.pipeline.import_features": {"fsnl.cache", "fsnl.pipeline.import_layouts", "fsnl.pipeline.sharding"},
+    "fsnl.pipeline.import_layouts": {"fsnl.cache", "fsnl.pipeline.import_torch"},
+    "fsnl.pipeline.import_torch": VALUES,
     "fsnl.pipeline.embedding_health": VALUES,
     "fsnl.pipeline.duplicates": VALUES | PURE,
     "fsnl.pipeline.inspect": {
@@ -63,7 +67,10 @@ MAY_IMPORT = {
     "fsnl.pipeline.cli": {"fsnl.cache", "fsnl.pipeline"},
 }
 # Commands that encode images load torch and never FAISS; all others may load FAISS and never these.
-EXTRACTION_COMMANDS = {"fsnl.pipeline.cli.extract", "fsnl.pipeline.cli.pretrain"}
+EXTRACTION_COMMANDS = {
+    *("fsnl.pipeline.cli.extract", "fsnl.pipeline.cli.pretrain"),
+    "fsnl.pipeline.cli.import_",  # torch for files of torch alone
+}
 HEAVY = {"torch", "torchvision", "sklearn", "scipy.stats", "timm"}
 
 

@@ -18,7 +18,7 @@ from fsnl.pipeline.protocol import PROTOCOLS
 if TYPE_CHECKING:
     from fsnl.cache.reader import FeatureStore
     from fsnl.cache.schema import RunSummary
-    from fsnl.pipeline.score import Names
+    from fsnl.pipeline.classifier_names import Names
 
 FORMATS = ("table", "json", "csv", "markdown", "latex")
 EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacement")
