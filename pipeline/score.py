@@ -49,7 +49,7 @@ def score_stores(
     transforms: Sequence[str] = ("none",),
     split: str = "test",
     n_threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ResultFile:
     """Score every store on the same episodes.
 
@@ -61,7 +61,8 @@ def score_stores(
         transforms: chains, `none`, `zscore:train,l2`, ...; each is a run of its own.
         split: which split of each store.
         n_threads: worker threads, None for one per core; no result depends on it.
-        progress: called, from any thread, with the number of episodes just done.
+        progress: called, from any thread, with the number of episodes just done, and of all for the store
+            and transform at hand.
 
     Returns:
         Runs in the order stores, episodes, transforms, classifiers, and the episodes they used.
@@ -101,7 +102,7 @@ def score(
     classifiers: Names,
     transforms: Sequence[str] = ("none",),
     n_threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[StoredRun]:
     """Score one split of one store.
 

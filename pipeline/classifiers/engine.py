@@ -21,7 +21,7 @@ from fsnl.pipeline.classifiers.base import Answer, Classifier, decide, decide_wi
 from fsnl.pipeline.classifiers.block import Block, Buffers, Shared
 from fsnl.pipeline.classifiers.rows import Rows, prepare
 
-# Gathered embeddings per block and thread: a part of the last cache. From 2 to 16 MiB makes little difference.
+# Gathered embeddings per block and thread: a part of the last cache; 2 to 16 MiB make little difference.
 BLOCK_BYTES = 8 << 20
 
 
@@ -44,7 +44,7 @@ def predict(
     classifiers: Sequence[Sequence[Classifier]],
     *,
     n_threads: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Prediction]]:
     """Classify every query of every episode.
 
@@ -53,7 +53,8 @@ def predict(
         episode_sets: index arrays into its rows.
         classifiers: for each episode set, those to apply to it.
         n_threads: worker threads; results do not depend on it.
-        progress: called, from any thread, with the number of query embeddings just done.
+        progress: called, from any thread, with the number of episodes just done and of all in this call;
+            nested sets count once.
 
     Returns:
         Per episode set, per classifier, the answers.
@@ -61,8 +62,15 @@ def predict(
     results: dict[int, list[Prediction]] = {}
     with threadpool_limits(limits=1, user_api="blas"):
         rows = prepare(np.asarray(embeddings))
-        for group in _nested(episode_sets):
-            work = _Work(rows, [episode_sets[i] for i in group], [classifiers[i] for i in group], progress)
+        groups = _nested(episode_sets)
+        n_all = sum(episode_sets[group[0]].n_episodes for group in groups)
+
+        def done(n_episodes: int) -> None:
+            if progress is not None:
+                progress(n_episodes, n_all)
+
+        for group in groups:
+            work = _Work(rows, [episode_sets[i] for i in group], [classifiers[i] for i in group], done)
             results.update(zip(group, work.run(n_threads), strict=True))
     return [results[i] for i in range(len(episode_sets))]
 
@@ -96,7 +104,7 @@ class _Work:
         rows: Rows,
         episode_sets: Sequence[Episodes],
         classifiers: Sequence[Sequence[Classifier]],
-        progress: Callable[[int], None] | None,
+        progress: Callable[[int], None],
     ) -> None:
         self._rows = rows
         self._sets = episode_sets  # the first has the most shots
@@ -154,8 +162,7 @@ class _Work:
                 break
             block = slice(start, min(start + self._n_block, most.n_episodes))
             self._block(block, buffers, seconds)
-            if self._progress is not None:
-                self._progress(block.stop - block.start)
+            self._progress(block.stop - block.start)
         return seconds
 
     def _block(self, part: slice, buffers: Buffers, seconds: list[F64]) -> None:

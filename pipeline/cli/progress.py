@@ -26,11 +26,11 @@ class Progress:
         if self._drawn > self._began:
             click.echo("\r\033[K", err=True, nl=False)
 
-    def add(self, n_episodes: int) -> None:
-        """Count episodes done, from any thread."""
+    def add(self, n_episodes: int, n_all: int) -> None:
+        """Count episodes done, from any thread; after all of one store and transform it starts again."""
         with self._lock:
-            self._done += n_episodes
+            self._done = self._done % n_all + n_episodes
             now = time.monotonic()
             if now - self._began > self.AFTER_SECONDS and now - self._drawn > self.EVERY_SECONDS:
                 self._drawn = now
-                click.echo(f"\r{self._done:,} episodes scored", err=True, nl=False)
+                click.echo(f"\r{self._done:,} of {n_all:,} episodes", err=True, nl=False)
