@@ -40,7 +40,7 @@ def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(photos: Path, out: Path, *, seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, PROGRAM, photos, out, str(seconds)]
+    command = [sys.executable, str(PROGRAM), str(photos), str(out), str(seconds)]
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
 
 

@@ -150,12 +150,14 @@ def test_the_rank_is_read_from_the_environment() -> None:
 def test_each_rank_of_a_host_has_a_gpu_of_its_own(
     device: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
     from fsnl.pipeline.encoders import network
 
-    monkeypatch.setattr(network.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "3")  # the second of two, again
     assert str(network.choose_device(device)) == expected
-    monkeypatch.setattr(network.torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert str(network.choose_device("auto")) in ("cpu", "mps")
 
 

@@ -1,0 +1,43 @@
+"""Files of `torch.save`, read by torch itself, tensors and containers only."""
+
+import pickle
+import re
+import warnings
+from pathlib import Path
+
+import torch
+
+from fsnl.cache.errors import PickleError
+
+# How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
+_REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
+
+
+def read_torch(path: Path) -> object:
+    """What a file holds, each tensor as a NumPy array.
+
+    Raises:
+        PickleError: not such a file, a damaged one, or one that asks for anything but tensors.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _plain(torch.load(path, map_location="cpu", weights_only=True))
+    except pickle.UnpicklingError as error:
+        refused = _REFUSED.search(str(error))
+        reason = f"refused, for it asks for {refused[1]}; save plain tensors" if refused else "damaged"
+        raise PickleError(path, reason) from error
+    except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, EOFError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise PickleError(path, f"not a file that torch.save wrote, or a damaged one: {reason}") from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach()
+        return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
