@@ -299,7 +299,8 @@ def test_a_wheel_that_is_not_the_one_imported_fails(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["bin/quickstart", "bin/test", "bin/bench-start", "bin/bench-intervals", ".ci/run"]
+    "script",
+    ["bin/quickstart", "bin/test", "bin/bench-start", "bin/bench-score", "bin/bench-intervals", ".ci/run"],
 )
 def test_scripts_can_be_run_and_are_valid(script: str) -> None:
     assert os.access(CHECKOUT / script, os.X_OK)
