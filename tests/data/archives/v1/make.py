@@ -52,7 +52,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     test = listing("test", ("hen", "owl", "Übung", "猫"), 3)
     train = listing("train", ("ape", "bee"), 2)
-    embeddings = (np.arange(60).reshape(12, 5) % 7 + np.arange(12)[:, None] // 3 * 8).astype(np.float32) / 8
+    eighths = np.arange(60).reshape(12, 5) % 7 + np.arange(12)[:, None] // 3 * 8
+    embeddings = eighths.astype(np.float32) / np.float32(8)
     spoiled = np.array([[0, 1], [np.nan, 1], [np.inf, 1], [-np.inf, -0.0]], np.float32)
     with new_store(folder / "features.h5", HEADER, overwrite=False) as store:
         digests = np.arange(12, dtype=np.uint64) + np.uint64(2**63)
