@@ -3,19 +3,16 @@
 import hashlib
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
-
 from fsnl.cache import hdf5
-from fsnl.cache.errors import FormatError, MismatchError, OccupiedError
-from fsnl.cache.fingerprint import arrays_sha256, canonical_json, labels_sha256, split_fingerprint
+from fsnl.cache.errors import MismatchError
+from fsnl.cache.fingerprint import arrays_sha256, canonical_json, labels_sha256
 from fsnl.cache.home import fsnl_home
-from fsnl.cache.reader import FeatureStore, open_store
-from fsnl.cache.schema import Json, StoreHeader
+from fsnl.cache.schema import DatasetInfo, Json, StoreHeader
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
@@ -27,8 +24,8 @@ from fsnl.pipeline.encoders.pooling import POOLED, Pool
 from fsnl.pipeline.encoders.registry import EncoderPlan, load_encoder, plan_encoder
 from fsnl.pipeline.encoders.specs import parse_spec
 from fsnl.pipeline.encoders.weights import name_weights
-from fsnl.pipeline.sharding.identity import differences
-from fsnl.pipeline.sharding.ranks import this_rank
+from fsnl.pipeline.sharding.existing import existing_store, is_complete
+from fsnl.pipeline.sharding.ranks import Rank, this_rank
 from fsnl.pipeline.sharding.run import follow, held_folder, lead
 from fsnl.pipeline.sharding.work import SHARD_ROWS, Progress, Work
 
@@ -128,32 +125,18 @@ def extract(
     sets = _open_sets(request)
     path = out or _default_path(request)
     records = {s.listing.split: _record(request, s) for s in sets}
-    existing = None if force else _existing(path)
-    if _is_complete(existing, records):
+    existing = None if force else existing_store(path)
+    if is_complete(existing, records):
         note(f"{path} is complete: {', '.join(records)} extracted before")
         return path
-    plan = _plan(request, sets)
-    if existing is not None:
-        _check_same(existing, plan, sets)
-    if out is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    hdf5.check_vacant(path, overwrite=force or existing is not None)
-
-    def load(device: str) -> tuple[Encoder, StoreHeader]:
-        encoder = load_encoder(plan, device=device, note=note)
-        for line in described(encoder):
-            note(line)
-        environment = _environment(encoder)
-        return encoder, StoreHeader(sets[0].info, encoder.info, encoder.preprocessing, environment)
-
     work = Work(
         path=path,
         sets=sets,
         requests=records,
         kept=(),
-        overwrite=force or existing is not None,
+        overwrite=force,
         force=force,
-        load=load,
+        encoder=_Loader(_plan(request, sets), sets[0].info, note),
         device=running.device,
         batch_size=running.batch_size,
         shard_rows=running.shard_rows,
@@ -161,36 +144,53 @@ def extract(
         note=note,
         progress=progress,
     )
-    if not rank.leads:
-        follow(_remaining(work, existing), rank, is_complete=lambda: _is_complete(_existing(path), records))
-        return path
-    with held_folder(path, rank, take_over=running.take_over) as folder:
-        existing = None if force else _existing(path)  # as it is now that nobody else writes
-        if _is_complete(existing, records):
-            note(f"{path} is complete: {', '.join(records)} extracted meanwhile")
-            return path
-        work = _remaining(work, existing)
-        for image_set in work.sets:
-            note(f"{image_set.listing.split}: {image_set.found}")
-        lead(work, folder, rank)
+    _encode_missing(work.beside(existing), rank, running=running)
     return path
+
+
+def _encode_missing(work: Work, rank: Rank, *, running: Running) -> None:
+    """Encode and write what is missing, as rank 0 or as another."""
+    if not work.sets:
+        work.note(f"{work.path} is complete: {', '.join(work.requests)} extracted before")
+        return
+    if not work.path.parent.exists() and work.path.parent == fsnl_home():
+        work.path.parent.mkdir(parents=True, exist_ok=True)
+    hdf5.check_vacant(work.path, overwrite=work.overwrite)
+    if not rank.leads:
+        follow(work, rank)
+        return
+    with held_folder(work.path, rank, take_over=running.take_over) as folder:
+        if not work.force:  # as it is now that nobody else writes
+            work = work.beside(existing_store(work.path))
+        for image_set in work.sets:
+            work.note(f"{image_set.listing.split}: {image_set.found}")
+        if work.sets:
+            lead(work, folder, rank)
 
 
 def _silent(*_: object) -> None:
     """Say nothing."""
 
 
-def _is_complete(store: FeatureStore | None, records: Mapping[str, dict[str, Json]]) -> bool:
-    """Whether all that is asked was asked before, and is there."""
-    return store is not None and all(store.requests.get(split) == asked for split, asked in records.items())
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """The encoder that was planned, loaded when it is needed."""
 
+    plan: EncoderPlan
+    dataset: DatasetInfo
+    note: Callable[[str], None]
 
-def _remaining(work: Work, store: FeatureStore | None) -> Work:
-    """The splits that a store lacks, the others kept."""
-    if store is None:
-        return work
-    sets = [s for s in work.sets if s.listing.split not in store.splits]
-    return replace(work, sets=sets, kept=store.splits, overwrite=True)
+    @property
+    def header(self) -> StoreHeader:
+        """Of a store of its embeddings, before the environment is known."""
+        return StoreHeader(self.dataset, self.plan.info, self.plan.preprocessing, environment={})
+
+    def load(self, device: str) -> tuple[Encoder, StoreHeader]:
+        encoder = load_encoder(self.plan, device=device, note=self.note)
+        for line in described(encoder):
+            self.note(line)
+        header = StoreHeader(self.dataset, encoder.info, encoder.preprocessing, _environment(encoder))
+        return encoder, header
 
 
 def _open_sets(request: ExtractRequest) -> list[ImageSet]:
@@ -271,48 +271,6 @@ def _default_path(request: ExtractRequest) -> Path:
     digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:8]
     slug = re.sub(r"[^A-Za-z0-9]+", "-", request.encoder).strip("-")[:60]
     return fsnl_home() / f"{request.dataset}-{slug}-{digest}.h5"
-
-
-def _existing(path: Path) -> FeatureStore | None:
-    if not path.exists():
-        return None
-    try:
-        return open_store(path)
-    except FormatError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        raise OccupiedError(path, f"{reason}; use another --out, or --force to replace it") from error
-
-
-def _check_same(store: FeatureStore, plan: EncoderPlan, sets: Sequence[ImageSet]) -> None:
-    """Refuse to mix: name every field in which store and request differ."""
-    header = StoreHeader(
-        dataset=sets[0].info,
-        encoder=plan.info,
-        preprocessing=plan.preprocessing,
-        environment=store.header.environment,
-    )
-    differ = differences(asdict(store.header), asdict(header))
-    for image_set in sets:
-        split = image_set.listing.split
-        known = split in store.splits
-        if not differ and known and split_fingerprint(header, image_set.listing) != store.fingerprints[split]:
-            differ.append(_listing_difference(store, image_set))
-    if differ:
-        advice = "use another --out, or --force to replace it"
-        raise MismatchError(store.path, f"made for something else: {'; '.join(differ)}; {advice}")
-
-
-def _listing_difference(store: FeatureStore, image_set: ImageSet) -> str:
-    """In words, how the images of a split differ from those that were encoded."""
-    listing = image_set.listing
-    stored = store.features(listing.split)
-    before, now = set(stored.image_ids), set(listing.image_ids)
-    for word, names in (("added", now - before), ("missing", before - now)):
-        if names:
-            return f"split {listing.split!r}: {len(names)} images {word}, {min(names)!r} first"
-    if stored.class_names != listing.class_names or not np.array_equal(stored.labels, listing.labels):
-        return f"split {listing.split!r}: classes or labels changed"
-    return f"split {listing.split!r}: image files changed in size"
 
 
 def _environment(encoder: Encoder) -> dict[str, str | int | None]:

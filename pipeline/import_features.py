@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -10,15 +10,14 @@ import numpy as np
 
 from fsnl.cache import hdf5
 from fsnl.cache.arrays import F32, I64, U64
-from fsnl.cache.errors import FormatError, MismatchError, OccupiedError
+from fsnl.cache.errors import MismatchError
 from fsnl.cache.holder import held, this_process
-from fsnl.cache.reader import FeatureStore, open_store
 from fsnl.cache.schema import DatasetInfo, EncoderInfo, Json, LabelsUsed, Listing, StoreHeader
 from fsnl.cache.shards import shard_folder
 from fsnl.cache.writer import new_store
 from fsnl.pipeline.import_layouts import ImportedFeatures, read_features
+from fsnl.pipeline.sharding.existing import check_same, existing_store
 from fsnl.pipeline.sharding.health import RowHealth
-from fsnl.pipeline.sharding.identity import differences
 
 ROWS_AT_A_TIME = 4096
 UNKNOWN = "unknown"
@@ -69,13 +68,13 @@ def import_features(
         OccupiedError, HeldError, WriteError: `out` cannot be written.
     """
     hdf5.check_vacant(out, overwrite=True)
-    existing = None if force else _existing(out)
+    existing = None if force else existing_store(out)
     found = read_features(request.file, labels=request.labels)
     note(f"{request.split}: {len(found.class_names)} classes, {len(found.labels):,} images, {found.layout}")
     header = _header(request)
     record = _record(request)
     if existing is not None:
-        _check_same(existing, header)
+        check_same(existing, header, [])
         if existing.requests.get(request.split) == record:
             note(f"{out} is complete: {request.split} imported before")
             return out
@@ -99,16 +98,6 @@ def import_features(
     for line in health.warnings(listing):
         note(line)
     return out
-
-
-def _existing(path: Path) -> FeatureStore | None:
-    if not path.exists():
-        return None
-    try:
-        return open_store(path)
-    except FormatError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-        raise OccupiedError(path, f"{reason}; use another --out, or --force to replace it") from error
 
 
 def _header(request: ImportRequest) -> StoreHeader:
@@ -143,14 +132,6 @@ def _file_sha256(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _check_same(store: FeatureStore, header: StoreHeader) -> None:
-    before, now = asdict(store.header), asdict(header)
-    del before["environment"], now["environment"]
-    if differ := differences(before, now):
-        advice = "use another --out, or --force to replace it"
-        raise MismatchError(store.path, f"made for something else: {'; '.join(differ)}; {advice}")
 
 
 def _ranks(image_ids: tuple[str, ...]) -> I64:

@@ -251,3 +251,16 @@ def test_the_identity_of_a_header_leaves_out_what_changes_no_embedding() -> None
     identity = header_identity(header())
     assert set(identity) == {"format_version", "dataset", "encoder", "preprocessing"}
     assert "labels_used" not in str(identity)
+
+
+def test_a_store_that_has_all_by_other_words_is_complete_and_nothing_is_loaded(
+    photos: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_now(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("fsnl.pipeline.extract.load_encoder", not_now)
+    notes: list[str] = []
+    request = ExtractRequest(dataset="folder", root=photos, image_size=4)  # which is the images' own
+    extract(request, out=whole, note=notes.append)
+    assert notes == [f"{whole} is complete: test extracted before"]

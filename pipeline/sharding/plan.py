@@ -31,7 +31,7 @@ def settle(work: Work, folder: ShardFolder, *, job: str) -> tuple[Encoder, Store
     if plan is not None:
         folder.write_plan(replace(plan, job=""))  # until it is settled, the other ranks wait
         device = plan.device if device == "auto" else device
-    encoder, header = work.load(device)
+    encoder, header = work.encoder.load(device)
     differ = [] if plan is None else _differences(plan, header, device=encoder.device)
     if differ and work.force:
         folder.clear()

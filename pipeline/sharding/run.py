@@ -10,6 +10,7 @@ from fsnl.cache.holder import held, read_holder, this_process
 from fsnl.cache.shard_file import DamagedShardError, Shard
 from fsnl.cache.shards import ShardFolder, ShardPlan, shard_folder, split_shards
 from fsnl.pipeline.datasets.base import ImageSet
+from fsnl.pipeline.sharding.existing import existing_store, is_complete
 from fsnl.pipeline.sharding.plan import check_plan, settle
 from fsnl.pipeline.sharding.ranks import Rank
 from fsnl.pipeline.sharding.signs import START_SECONDS, RankWatch, sign_of_life
@@ -75,24 +76,24 @@ def lead(work: Work, folder: ShardFolder, rank: Rank) -> None:
     folder.clear()
 
 
-def follow(work: Work, rank: Rank, *, is_complete: Callable[[], bool]) -> None:
-    """Encode this rank's shards, once rank 0 has settled how.
+def follow(work: Work, rank: Rank) -> None:
+    """Encode this rank's shards, once rank 0 has settled how; return at once where the store is whole.
 
     Args:
         work: what is to be done, as rank 0 has it.
         rank: this process.
-        is_complete: whether the store is whole already.
 
     Raises:
         FsnlError: rank 0 does not come, or has another plan; else as `lead`.
     """
     folder = shard_folder(work.path)
+    whole = _completion(work)
     done: ShardPlan | None = None
-    if not _await_leader(folder, rank, is_complete=is_complete):
+    if not _await_leader(folder, rank, whole=whole):
         return
     before = folder.read_plan()
-    encoder, header = work.load(before.device if before and work.device == "auto" else work.device)
-    while (plan := _await_plan(folder, rank, is_complete=is_complete)) not in (None, done):
+    encoder, header = work.encoder.load(before.device if before and work.device == "auto" else work.device)
+    while (plan := _await_plan(folder, rank, whole=whole)) not in (None, done):
         done = plan  # once more, should rank 0 settle anew: what lay there may have been of an earlier job
         assert plan is not None
         check_plan(plan, folder, header, device=encoder.device)
@@ -102,6 +103,22 @@ def follow(work: Work, rank: Rank, *, is_complete: Callable[[], bool]) -> None:
             for image_set in work.sets:
                 own = _own(folder.missing(shards[image_set.listing.split]), every, rank)
                 encode(work, folder, image_set, encoder, plan=plan, shards=own, rank=rank.rank)
+
+
+def _completion(work: Work) -> Callable[[], bool]:
+    """Asks whether the store is whole: if one is to be replaced, whether another lies there by now."""
+
+    def state() -> tuple[int, int] | None:
+        try:
+            found = work.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    before = state()
+    return lambda: (
+        not (work.force and state() == before) and is_complete(existing_store(work.path), work.requests)
+    )
 
 
 def _own(missing: Sequence[Shard], every: Sequence[Shard], rank: Rank) -> list[Shard]:
@@ -129,11 +146,11 @@ def _await_shards(
         time.sleep(POLL_SECONDS)
 
 
-def _await_leader(folder: ShardFolder, rank: Rank, *, is_complete: Callable[[], bool]) -> bool:
+def _await_leader(folder: ShardFolder, rank: Rank, *, whole: Callable[[], bool]) -> bool:
     """Wait until rank 0 of this job holds the folder; False where the store is whole."""
     began = time.monotonic()
     while True:
-        if is_complete():
+        if whole():
             return False
         holder = read_holder(folder.lock)
         if holder is not None and holder.job == rank.job:
@@ -146,13 +163,13 @@ def _await_leader(folder: ShardFolder, rank: Rank, *, is_complete: Callable[[], 
         time.sleep(POLL_SECONDS)
 
 
-def _await_plan(folder: ShardFolder, rank: Rank, *, is_complete: Callable[[], bool]) -> ShardPlan | None:
+def _await_plan(folder: ShardFolder, rank: Rank, *, whole: Callable[[], bool]) -> ShardPlan | None:
     """The plan that rank 0 of this job has settled; None where the store is whole, or rank 0 is gone."""
     while True:
         plan = folder.read_plan()
         if plan is not None and plan.job == rank.job:
             return plan
-        if not _await_leader(folder, rank, is_complete=is_complete):
+        if not _await_leader(folder, rank, whole=whole):
             return None
         time.sleep(POLL_SECONDS)
 

@@ -2,13 +2,15 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from fsnl.cache.arrays import F32, U64
+from fsnl.cache.reader import FeatureStore
 from fsnl.cache.schema import Json, StoreHeader
 from fsnl.cache.shard_file import Shard
 from fsnl.cache.shards import ShardFolder, ShardPlan
@@ -18,6 +20,7 @@ from fsnl.pipeline.datasets.hygiene import hygiene_notes, watch
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.batches import batch_rows
 from fsnl.pipeline.encoders.streaming import embedded_batches
+from fsnl.pipeline.sharding.existing import check_same
 from fsnl.pipeline.sharding.health import RowHealth
 
 # Rows of a shard, unless a batch has more: what a crash may cost, against the number of files.
@@ -26,6 +29,17 @@ SHARD_ROWS = 512
 Note = Callable[[str], None]
 # Called with split, rows done and rows in all.
 Progress = Callable[[str, int, int], None]
+
+
+class EncoderSource(Protocol):
+    """An encoder that is planned, and not loaded yet."""
+
+    @property
+    def header(self) -> StoreHeader:
+        """Of a store of its embeddings; its environment is not known yet."""
+
+    def load(self, device: str) -> tuple[Encoder, StoreHeader]:
+        """The encoder on a device, and the header with the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,7 @@ class Work:
         kept: splits that the store holds already and keeps.
         overwrite: whether the new file may replace one.
         force: whether it replaces whatever lies there.
-        load: device -> the encoder, and the header that its store gets.
+        encoder: what encodes them.
         device: the user's word for it.
         batch_size: images per forward pass, None for the encoder's own.
         shard_rows: rows of a shard.
@@ -54,13 +68,25 @@ class Work:
     kept: Sequence[str]
     overwrite: bool
     force: bool
-    load: Callable[[str], tuple[Encoder, StoreHeader]]
+    encoder: EncoderSource
     device: str
     batch_size: int | None
     shard_rows: int
     workers: int
     note: Note
     progress: Progress
+
+    def beside(self, store: FeatureStore | None) -> "Work":
+        """What is left to do where a store holds some of the splits: those are kept.
+
+        Raises:
+            MismatchError: the store is of something else.
+        """
+        if store is None:
+            return self
+        check_same(store, self.encoder.header, [image_set.listing for image_set in self.sets])
+        sets = [image_set for image_set in self.sets if image_set.listing.split not in store.splits]
+        return replace(self, sets=sets, kept=store.splits, overwrite=True)
 
 
 def encode(
