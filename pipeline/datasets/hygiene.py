@@ -27,6 +27,10 @@ def is_near_constant(image: U8) -> bool:
     >>> is_near_constant(np.full((4, 4, 3), (250, 0, 9), dtype=np.uint8))
     True
     """
+    height, width = image.shape[:2]
+    corner, middle = image[0, 0].tolist(), image[height // 2, width // 2].tolist()
+    if any(abs(one - other) > NEARLY for one, other in zip(corner, middle, strict=True)):
+        return False  # two pixels tell for most images, at a tenth of the cost
     return _span(image[::_STRIDE, ::_STRIDE]) <= NEARLY and _span(image) <= NEARLY
 
 
