@@ -104,6 +104,33 @@ def test_large_arrays_are_hashed_in_blocks(store: Path, monkeypatch: pytest.Monk
     verify_store(store)
 
 
+READ = """
+import fcntl, sys
+from fsnl.cache.reader import open_store
+file = open(sys.argv[1], "rb")
+fcntl.flock(file, fcntl.LOCK_SH)
+print(open_store(sys.argv[1]).features().embeddings.sum())
+input()
+"""
+
+
+def test_reading_takes_no_lock_and_minds_none(store: Path) -> None:
+    # HDF5's own locks fail on many network file systems, and with them every open.
+    fcntl = pytest.importorskip("fcntl")
+    command = [sys.executable, "-c", READ, str(store)]
+    readers = [
+        subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert len({reader.stdout.readline() for reader in readers if reader.stdout}) == 1, "both at once"
+    for reader in readers:
+        reader.communicate("\n")
+    with store.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store.chmod(0o444)
+        assert len(open_store(store).features().labels) == 12
+
+
 SPOIL = r"""
 import sys
 from pathlib import Path

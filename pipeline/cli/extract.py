@@ -169,13 +169,22 @@ def main(
         download=download,
     )
     running = Running(device=device, batch_size=batch_size, workers=workers, take_over=take_over)
-    path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)
+    try:
+        path = extract(request, out=out, force=force, running=running, note=note, progress=_Bars().show)
+    except KeyboardInterrupt:
+        note(f"{_Bars.end()}interrupted; what is encoded so far is kept: the same command goes on with it")
+        raise
     if this_rank().leads:
         click.echo(path)
 
 
 class _Bars:
     """A progress bar per split on a terminal, nothing elsewhere."""
+
+    @staticmethod
+    def end() -> str:
+        """What ends the line of a bar that is not done."""
+        return "\n" if sys.stderr.isatty() else ""
 
     def __init__(self) -> None:
         self._bar: ProgressBar[int]| None = None
