@@ -126,7 +126,7 @@ def two_splits(tmp_path: Path) -> Path:
 def test_images_that_two_splits_share_are_called_leakage(two_splits: Path) -> None:
     text = done("inspect", two_splits).stdout
     assert "leakage: 1 image is pixel for pixel in both test and train" in text
-    assert "3 images in 1 groups of pixel-identical ones, 1 of them across classes or splits:" in text
+    assert "3 images in 1 group of pixel-identical ones, 1 of them across classes or splits:" in text
     assert "  test: hen/000.png = test: owl/001.png = train: hen/001.png" in text
     found = report(two_splits)
     assert found["shared_images"] == [{"splits": ["test", "train"], "n_images": 1}]

@@ -102,17 +102,16 @@ def pairs_by_cosine(
     Yields:
         Cosine, row, and a higher row.
     """
-    index = faiss.IndexFlatIP(directions.shape[1])
-    index.add(directions)
     somewhere: Bool = np.asarray(directions.any(axis=1))
+    # FAISS keeps what is above its threshold, not what is equal to it.
+    above = float(np.nextafter(np.float32(threshold), np.float32(-2)))
     for first in range(0, len(directions), block):
-        # FAISS keeps what is above its threshold, not what is equal to it.
-        limits, products, rows = index.range_search(
-            directions[first : first + block], float(np.nextafter(np.float32(threshold), np.float32(-2)))
-        )
+        later = faiss.IndexFlatIP(directions.shape[1])
+        later.add(directions[first:])
+        limits, products, rows = later.range_search(directions[first : first + block], above)
         for i in range(len(limits) - 1):
             found = slice(int(limits[i]), int(limits[i + 1]))
-            others, cosines = rows[found], products[found]
+            others, cosines = first + rows[found], products[found]
             for j in np.argsort(others):
                 if others[j] > first + i and somewhere[others[j]] and somewhere[first + i]:
                     yield float(cosines[j]), first + i, int(others[j])

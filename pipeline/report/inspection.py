@@ -124,7 +124,9 @@ def _identical_lines(found: Inspection) -> list[str]:
             len({(place.split, place.class_name) for place in group}) > 1 for group in found.identical
         )
         more = f", {across} of them across classes or splits" if across else ""
-        lines.append(f"{n_images:,} images in {len(found.identical):,} groups of pixel-identical ones{more}:")
+        n_groups = len(found.identical)
+        groups = "1 group" if n_groups == 1 else f"{n_groups:,} groups"
+        lines.append(f"{n_images:,} images in {groups} of pixel-identical ones{more}:")
         lines += [f"  {' = '.join(map(_named, group))}" for group in found.identical[:N_SHOWN]]
         lines += ["  ..."] if len(found.identical) > N_SHOWN else []
     return lines
