@@ -1,6 +1,7 @@
 """fsnl-extract: encode every image of a split once, into a feature store."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,9 +114,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--out", type=PATH, show_default="a file in $FSNL_HOME", help="Feature store to write.")
 @click.option("--force", is_flag=True, help="Replace what lies at --out.")
-@click.option(
-    "--take-over", is_flag=True, help="Go on although a run on another host seems to write --out."
-)
+@click.option("--take-over", is_flag=True, help="Go on although a run on another host seems to write --out.")
 @click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
 def main(
     *,
@@ -179,7 +178,7 @@ def main(
 
 
 class _Bars:
-    """A progress bar per split on a terminal, nothing elsewhere."""
+    """A progress bar per split on a terminal, with the time left and images/s; nothing elsewhere."""
 
     @staticmethod
     def end() -> str:
@@ -187,14 +186,20 @@ class _Bars:
         return "\n" if sys.stderr.isatty() else ""
 
     def __init__(self) -> None:
-        self._bar: ProgressBar[int]| None = None
+        self._bar: ProgressBar[str] | None = None
+        self._first, self._began = 0, 0.0
 
     def show(self, split: str, done: int, total: int) -> None:
         if not sys.stderr.isatty():
             return
         if self._bar is None:
-            self._bar = click.progressbar(length=total, label=split, file=sys.stderr, show_pos=True)
-        self._bar.update(done - self._bar.pos)
+            self._bar = click.progressbar(
+                length=total, label=split, file=sys.stderr, show_pos=True, item_show_func=lambda rate: rate
+            )
+            self._first, self._began = done, time.monotonic()
+        seconds = time.monotonic() - self._began
+        rate = f"{(done - self._first) / seconds:,.0f} images/s" if seconds > 1 else None
+        self._bar.update(done - self._bar.pos, rate)
         if done == total:
             self._bar.render_finish()
             self._bar = None
