@@ -154,7 +154,7 @@ def _warn_of_zeros(
 
 def encoder_label(encoder: EncoderInfo) -> str:
     """One text that names an encoder in results, `torchvision:resnet18 random:0`."""
-    return encoder.name if encoder.weights == "none" else f"{encoder.name} {encoder.weights}"
+    return encoder.name if encoder.weights in ("none", "unknown") else f"{encoder.name} {encoder.weights}"
 
 
 def _episodes(

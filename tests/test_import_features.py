@@ -136,7 +136,7 @@ def test_what_was_imported_is_said_and_can_be_scored(tmp_path: Path) -> None:
     assert store.header.encoder.labels_used.train == 38400
     assert store.header.preprocessing is None
     scored = done("score", tmp_path / "s.h5", "--query", "2", "--shot", "1", "--episodes", "20")
-    assert "easy-resnet12" in scored.stdout
+    assert "encoder easy-resnet12, unknown px" in scored.stdout
     inspected = done("inspect", tmp_path / "s.h5").stdout
     assert "images    unknown" in inspected
     assert "pixel-identical" not in inspected
