@@ -330,3 +330,20 @@ def test_output_that_nobody_can_take_is_an_error(desk: Path) -> None:
 def test_a_reader_that_has_gone_is_no_traceback(desk: Path) -> None:
     ended = run("bash", "-c", "fsnl-score tiny.h5 --query 2 --episodes 9 | true", cwd=desk)
     assert "Traceback" not in ended.stderr
+
+
+def test_no_command_replaces_a_file_that_it_reads(tiny_store: Path, tmp_path: Path) -> None:
+    store = shutil.copy(tiny_store, tmp_path / "tiny.h5")
+    vectors = tmp_path / "vectors.npy"
+    np.save(vectors, np.ones((3, 4, 2), dtype=np.float32))
+    results = tmp_path / "results.h5"
+    done("score", store, "--way", "2", "--query", "2", "--episodes", "3", "--out", results)
+    before = tree(tmp_path)
+    for call in (
+        ("score", store, "--out", store),
+        ("sample", store, "--out", store),
+        ("report", results, "--out", results),
+        ("import", vectors, "--out", vectors),
+    ):
+        assert_refused(fsnl(*call, "--force"), "is read by this very call", code=2)
+    assert tree(tmp_path) == before

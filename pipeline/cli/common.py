@@ -2,6 +2,8 @@
 
 import errno
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +45,18 @@ class _Failure(click.ClickException):
 def note(text: str) -> None:
     """A line for the user on stderr."""
     click.echo(text, err=True)
+
+
+def refuse_same_file(out: Path, inputs: Iterable[Path]) -> None:
+    """Refuse an --out that is one of the files read: even --force shall not eat its own input.
+
+    Raises:
+        click.BadParameter: it is.
+    """
+    for path in inputs:
+        if out.exists() and path.exists() and out.samefile(path):
+            msg = f"{out} is read by this very call; use another --out"
+            raise click.BadParameter(msg, param_hint="--out")
 
 
 def example(*lines: str) -> str:

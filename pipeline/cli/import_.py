@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
 
 PATH = click.Path(path_type=Path)
 
@@ -59,6 +59,7 @@ def main(
     if not split or "/" in split or split in (".", ".."):
         msg = f"{split!r} cannot name a split"
         raise click.BadParameter(msg, param_hint="--split")
+    refuse_same_file(out, (file,) if labels is None else (file, labels))
     from fsnl.pipeline.import_features import ImportRequest, import_features
 
     request = ImportRequest(

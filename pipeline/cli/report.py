@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fsnl.cache.errors import FormatError, FsnlError
-from fsnl.pipeline.cli.common import CONTEXT, Command, example
+from fsnl.pipeline.cli.common import CONTEXT, Command, example, refuse_same_file
 
 if TYPE_CHECKING:
     from fsnl.cache.result_file import ResultFile
@@ -72,6 +72,7 @@ def main(
 
     for path in (out, episodes_csv):
         if path is not None:
+            refuse_same_file(path, (*files, *stores))
             check_vacant(path, overwrite=force)
     results = {str(file): read_result_file(file) for file in files}
     for file, content in results.items():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
 
 
 @click.command(
@@ -49,6 +49,7 @@ def main(
     from fsnl.cache.reader import open_store
     from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 
+    refuse_same_file(out, (store,))
     check_vacant(out, overwrite=force)
     labelled = open_store(store).features(split)
     sample = sample_episodes_without_replacement if without_replacement else sample_episodes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
 from fsnl.pipeline.cli.progress import Progress
 from fsnl.pipeline.cli.score_help import CLASSIFIERS, PROTOCOL, TRANSFORMS
 from fsnl.pipeline.protocol import PROTOCOLS
@@ -137,6 +137,7 @@ def main(
     from fsnl.pipeline.score import EpisodePlan, score_stores
 
     if out is not None:
+        refuse_same_file(out, (*stores, *episode_files))
         check_vacant(out, overwrite=force)
     plan = EpisodePlan(
         n_way=way,
