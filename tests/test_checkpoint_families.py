@@ -1,6 +1,7 @@
 """Checkpoints as self-supervised training publishes them: found, filled, equal to the forward pass alone."""
 
 import argparse
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -461,6 +462,15 @@ def test_a_tensor_too_many_inside_the_backbone_is_named(network: nn.Module, tmp_
             "a residual network beyond the plain one, for it has 'conv2.weight'",
         ),
         (
+            {f"layer1.{number}.conv1.weight": torch.zeros(8, 8, 3, 3) for number in (0, 999_999_999)},
+            "there is a block number 999999999",
+        ),
+        (
+            {"blocks.0.mlp.fc1.weight": torch.zeros(9, 64)}
+            | {f"blocks.{number}.norm1.weight": torch.zeros(64) for number in (0, 999_999_999)},
+            "there is a block number 999999999",
+        ),
+        (
             {"conv1.weight": torch.zeros(8, 3, 5, 5), "layer1.0.conv1.weight": torch.zeros(8, 8, 3, 3)},
             "'conv1.weight' is 5 x 5, and there are layers",
         ),
@@ -495,6 +505,37 @@ def test_the_identity_of_a_checkpoint_is_its_content_not_its_folder(
     assert plans[0].info.labels_used.train is None
     told = plan_encoder(f"checkpoint:{first}", image_set(), image_size=32, labels_used=0)
     assert told.info.labels_used.train == 0
+
+
+def test_a_head_with_a_number_that_no_network_has_is_no_head(network: nn.Module, tmp_path: Path) -> None:
+    state = {
+        **network.state_dict(),
+        "fc.0.weight": torch.zeros(8, 128),
+        "fc.99999999.weight": torch.zeros(8, 8),
+    }
+    path = save(state, tmp_path / "net.pth")
+    with pytest.raises(
+        EncoderError, match=r"no projection head to take as layer 'head': net\.pth holds none"
+    ):
+        encode(f"checkpoint:{path}", layer="head")
+
+
+class Bomb:
+    """Writes a file in whoever unpickles it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_a_bomb_among_the_options_runs_nothing(network: nn.Module, tmp_path: Path) -> None:
+    option = argparse.Namespace(layers=[{"a": Bomb(tmp_path / "ran")}])
+    path = save({"option": option, "model_state_dict": network.state_dict()}, tmp_path / "net.pth")
+    with pytest.raises(EncoderError, match=r"net\.pth: refused, for it would run (posix|nt)\.system while"):
+        encode(f"checkpoint:{path}")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_only_the_one_class_of_options_is_built(network: nn.Module, tmp_path: Path) -> None:

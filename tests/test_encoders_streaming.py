@@ -15,7 +15,7 @@ from fsnl.cache.errors import DatasetError, EncoderError
 from fsnl.cache.fingerprint import image_digest
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.batches import batch_rows
-from fsnl.pipeline.encoders.network import OutOfDeviceMemory, largest_batch_size, network_encoder
+from fsnl.pipeline.encoders.network import OutOfDeviceMemory, largest_batch_size, network_encoder, starter
 from fsnl.pipeline.encoders.pixels import PIXELS_INFO, encode_pixels, pixels_encoder
 from fsnl.pipeline.encoders.preprocessing import prepare
 from fsnl.pipeline.encoders.streaming import embedded_batches
@@ -178,6 +178,42 @@ def test_the_batch_size_on_a_device_is_halved_until_two_batches_fit() -> None:
 
     # 1024 and 512 do not fit, of 256 one does and two do not
     assert largest_batch_size(start, side=84) == 128
+
+
+def test_on_a_device_a_batch_is_fetched_only_when_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    class Event:
+        def synchronize(self) -> None:
+            happened.append("waited")
+
+    class Stream:
+        def record_event(self) -> Event:
+            happened.append("queued")
+            return Event()
+
+    def page_locked(batch: torch.Tensor) -> torch.Tensor:
+        assert batch.dtype == torch.uint8, "images go to the device as bytes"
+        happened.append("locked")
+        return batch
+
+    allocate = torch.empty
+    monkeypatch.setattr(torch.Tensor, "pin_memory", page_locked)
+    monkeypatch.setattr(torch, "empty", lambda shape, *, dtype, pin_memory: allocate(shape, dtype=dtype))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    preprocessing = replace(PREPROCESSING, mean=(0.5, 0.25, 0.0), std=(0.5, 1.0, 2.0))
+    start = starter(
+        torch.nn.Flatten(),
+        info=PIXELS_INFO,
+        preprocessing=preprocessing,
+        device=torch.device("cpu"),
+        pinned=True,
+    )
+    wait = start(np.full((2, 1, 1, 3), 255, np.uint8))
+    assert happened == ["locked", "queued"]
+    # (1 - 0.5) / 0.5, (1 - 0.25) / 1 and (1 - 0) / 2
+    np.testing.assert_array_equal(wait(), np.array([[1, 0.75, 0.5]] * 2, np.float32))
+    assert happened == ["locked", "queued", "waited"]
 
 
 def test_a_device_without_memory_for_one_image_says_so() -> None:

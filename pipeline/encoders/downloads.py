@@ -1,5 +1,6 @@
 """Published weights as files: downloaded once by the library's own means, and held against their digest."""
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -52,7 +53,10 @@ def hugging_face_file(repository: str, file_name: str, *, encoder: str) -> tuple
         EncoderError: it cannot be had, or is not what the hub said.
     """
     import huggingface_hub
+    from huggingface_hub.utils import logging as hub_logging
 
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.ERROR)  # of each of its tries it would say why that failed
     name, _, revision = repository.partition("@")
     try:
         found = huggingface_hub.hf_hub_download(name, file_name, revision=revision or None)
@@ -60,6 +64,8 @@ def hugging_face_file(repository: str, file_name: str, *, encoder: str) -> tuple
         # whatever the client of the day raises: no network, no such file, not allowed
         where = f"{repository}/{file_name}"
         raise _failed(where, encoder=encoder, error=error, advice="or fill $HF_HOME elsewhere") from error
+    finally:
+        hub_logging.set_verbosity(verbosity)
     path = Path(found)
     digest = file_sha256(path)
     stored = path.resolve().name

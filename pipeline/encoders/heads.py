@@ -22,6 +22,8 @@ _BESIDE = (
 )
 _INSIDE = ("fc", "head", *_BESIDE)
 
+_MOST_LAYERS = 100
+
 # Layers in a sequence are numbered; some heads keep them in a module of their own.
 _NUMBERED = re.compile(r"(?:(layers|mlp|net|model)\.)?(\d+)\.(\w+)")
 
@@ -58,6 +60,8 @@ def _head(inside: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> nn.
         if match := _NUMBERED.fullmatch(name):
             parts.setdefault(int(match[2]), {})[match[3]] = tensors[full]
             smooth = smooth or match[1] == "mlp"  # DINO's
+    if max(parts, default=0) > _MOST_LAYERS:
+        return None
     layers: list[nn.Module] = []
     for number in range(max(parts, default=-1) + 1):
         made = _layer(parts[number]) if number in parts else nn.GELU() if smooth else nn.ReLU()

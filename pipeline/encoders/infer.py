@@ -27,6 +27,8 @@ _SURE = {
     f"layer{layer}.0.{part}.weight" for layer in range(1, 5) for part in ("conv1", "bn1", "conv2", "bn2")
 }
 
+_MOST_BLOCKS = 200
+
 # Parts beside those that are rebuilt here: with them a network computes something else.
 _BEYOND_RESNET = re.compile(r"(?:conv|bn)[2-9]\.|attnpool\.|stem\.")
 _BEYOND_VIT = re.compile(
@@ -115,6 +117,7 @@ def _resnet_layout(checkpoint: CheckpointFile, view: View) -> ResNetLayout:
     if beyond := next((name for name in shapes if _BEYOND_RESNET.match(name)), None):
         raise _unknown(checkpoint, f"a residual network beyond the plain one, for it has {beyond!r}")
     layers = sorted(parts)
+    _check_numbers(checkpoint, [block for of_layer in parts.values() for block in of_layer])
     stem = [shape for name, shape in shapes.items() if name.startswith(("conv1.", "bn1.")) and shape]
     kernel = shapes.get("conv1.weight", (0,))[-1] if "conv1.weight" in shapes else 7
     if (
@@ -150,6 +153,7 @@ def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
     moco_v3 = _MOCO_V3.search(view.prefix) is not None
     if not hidden or width % (12 if moco_v3 else _HEAD_CHANNELS):
         raise _unknown(checkpoint, f"a vision transformer of width {width}, whose heads cannot be told")
+    _check_numbers(checkpoint, [number for number, _, _ in blocks])
     class_token = "cls_token" in shapes
     positions = shapes.get("pos_embed", (1, 0, width))
     patch = shapes.get("patch_embed.proj.weight", (width, 3, 16, 16))
@@ -165,6 +169,12 @@ def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
         layer_scale=any(part.startswith("ls1.") for _, part, _ in blocks),
         final_norm=any(name.startswith("norm.") for name in shapes),
     )
+
+
+def _check_numbers(checkpoint: CheckpointFile, blocks: Iterable[int]) -> None:
+    """Refuse numbers that no network has: as many blocks would be built."""
+    if (highest := max(blocks)) > _MOST_BLOCKS:
+        raise _unknown(checkpoint, f"there is a block number {highest}")
 
 
 def _shapes(checkpoint: CheckpointFile, view: View) -> Mapping[str, tuple[int, ...]]:

@@ -68,7 +68,7 @@ def network_encoder(
         EncoderError: the precision is not available, or the network cannot take images of S pixels.
     """
     network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
-    start = _starter(network, info=info, preprocessing=preprocessing, device=device)
+    start = starter(network, info=info, preprocessing=preprocessing, device=device)
     side = preprocessing.crop
     try:
         start(np.zeros((1, side, side, 3), np.uint8))()
@@ -90,16 +90,30 @@ def network_encoder(
     )
 
 
-def _starter(
-    network: torch.nn.Module, *, info: EncoderInfo, preprocessing: Preprocessing, device: torch.device
+def starter(
+    network: torch.nn.Module,
+    *,
+    info: EncoderInfo,
+    preprocessing: Preprocessing,
+    device: torch.device,
+    pinned: bool | None = None,
 ) -> Callable[[U8], Callable[[], F32]]:
-    """The function that `Encoder.start` is: images go to the device as bytes, and are normalised there."""
+    """The function that `Encoder.start` is: images go to the device as bytes, and are normalised there.
+
+    Args:
+        network: on its device, ready to run.
+        info: its name, for errors, and the precision to compute in.
+        preprocessing: mean and standard deviation.
+        device: where it runs.
+        pinned: whether batches pass through page-locked memory, which the device copies from and to by
+            itself while the next batch is prepared; None for what the device can.
+    """
     mean, std = (
         torch.tensor(values, device=device).reshape(1, 3, 1, 1)
         for values in (preprocessing.mean, preprocessing.std)
     )
     arithmetic = _arithmetic(info.precision, device=device)
-    pinned = device.type == "cuda"  # page-locked memory, which the device copies from by itself
+    pinned = device.type == "cuda" if pinned is None else pinned
 
     def start(images: U8) -> Callable[[], F32]:
         # torch warns of read-only memory, such as a mapped file's; require copies just that
