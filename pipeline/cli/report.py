@@ -72,8 +72,8 @@ def main(
 
     for path in (out, episodes_csv):
         if path is not None:
-            refuse_same_file(path, (*files, *stores))
             check_vacant(path, overwrite=force)
+            refuse_same_file(path, (*files, *stores))
     results = {str(file): read_result_file(file) for file in files}
     for file, content in results.items():
         if not content.runs:

@@ -49,8 +49,8 @@ def main(
     from fsnl.cache.reader import open_store
     from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 
-    refuse_same_file(out, (store,))
     check_vacant(out, overwrite=force)
+    refuse_same_file(out, (store,))
     labelled = open_store(store).features(split)
     sample = sample_episodes_without_replacement if without_replacement else sample_episodes
     drawn = sample(

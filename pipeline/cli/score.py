@@ -137,8 +137,8 @@ def main(
     from fsnl.pipeline.score import EpisodePlan, score_stores
 
     if out is not None:
-        refuse_same_file(out, (*stores, *episode_files))
         check_vacant(out, overwrite=force)
+        refuse_same_file(out, (*stores, *episode_files))
     plan = EpisodePlan(
         n_way=way,
         shots=shots,
