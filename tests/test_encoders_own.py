@@ -272,10 +272,18 @@ def test_a_download_that_fails_is_one_line_that_says_what_to_do(published: Path,
     assert not list((tmp_path / "cache").rglob("*.pth*"))
 
 
-def test_a_download_that_is_not_what_its_name_says_is_refused(published: Path) -> None:
+def test_a_download_that_is_not_what_its_name_says_is_refused(published: Path, tmp_path: Path) -> None:
+    images, content = image_set(native_size=32), published.read_bytes()
     published.write_bytes(b"something else")
+    with pytest.raises(EncoderError, match=r"cannot download .*: invalid hash value .*; fetch the file"):
+        plan_encoder("torchvision:resnet18", images, weights="default")
+    assert not list((tmp_path / "cache").rglob("*.pth*"))
+    published.write_bytes(content)
+    cached = plan_encoder("torchvision:resnet18", images, weights="default").weights.path
+    assert cached is not None
+    cached.write_bytes(content[:-1])
     with pytest.raises(EncoderError, match=r"its digest is \w{8}\.\.\., its name says another; delete it"):
-        plan_encoder("torchvision:resnet18", image_set(native_size=32), weights="default")
+        plan_encoder("torchvision:resnet18", images, weights="default")
 
 
 def test_published_weights_that_are_not_there_list_those_that_are() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from fsnl.cache.errors import EncoderError
 from fsnl.pipeline.encoders.network import first_line
-from fsnl.pipeline.encoders.weights import Weights, file_sha256, published_digest
+from fsnl.pipeline.encoders.weights import digest_in_name, file_sha256, is_as_named
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -33,11 +33,11 @@ def torch_hub_file(url: str, *, encoder: str) -> tuple[Path, str]:
     if not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(path), progress=sys.stderr.isatty())
+            torch.hub.download_url_to_file(url, str(path), digest_in_name(name), progress=sys.stderr.isatty())
         except (OSError, RuntimeError, ValueError) as error:
             raise _failed(url, encoder=encoder, error=error, advice=f"or put it at {path}") from error
     digest = file_sha256(path)
-    if not published_digest(Weights(name, path=path, sha256=digest)):
+    if not is_as_named(path, sha256=digest):
         message = f"{path}: its digest is {digest[:8]}..., its name says another; delete it and try again"
         raise EncoderError(message)
     return path, digest

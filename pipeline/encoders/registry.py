@@ -20,10 +20,10 @@ from fsnl.pipeline.encoders.specs import Spec, parse_small, parse_spec
 from fsnl.pipeline.encoders.weights import (
     Published,
     Weights,
+    is_as_named,
     is_published,
     labels_of_published,
     name_weights,
-    published_digest,
 )
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -178,7 +178,9 @@ def _check_arguments(*, image_size: int | None, precision: str, pool: str) -> No
 
 def _looked_up(spec: Spec, weights: Weights) -> Weights:
     """Weights that a library publishes, with what it knows of them; others as they are."""
-    if spec.kind == "torchvision" and published_digest(weights) and weights.path is not None:
+    if spec.kind == "torchvision" and weights.path is not None and weights.sha256 is not None:
+        if not is_as_named(weights.path, sha256=weights.sha256):
+            return weights
         from fsnl.pipeline.encoders.torchvision import torchvision_file
 
         known = torchvision_file(spec.network, weights.path)

@@ -100,10 +100,20 @@ def name_weights(spec: Spec, weights: str | None, *, labels_used: int | None) ->
     return Weights(found.name, found.seed, found.path, both, found.labels_used)
 
 
-def published_digest(weights: Weights) -> bool:
-    """Whether a file is what its name says: `resnet50-11ad3fa6.pth` with a digest that begins so."""
-    match = None if weights.path is None else _DIGEST_IN_NAME.fullmatch(weights.path.name)
-    return match is not None and weights.sha256 is not None and weights.sha256.startswith(match[1])
+def digest_in_name(file_name: str) -> str | None:
+    """The first digits of a file's digest as its name says them.
+
+    >>> digest_in_name("resnet50-11ad3fa6.pth")
+    '11ad3fa6'
+    """
+    match = _DIGEST_IN_NAME.fullmatch(file_name)
+    return None if match is None else match[1]
+
+
+def is_as_named(path: Path, *, sha256: str) -> bool:
+    """Whether a file's name says the first digits of its digest, and says them right."""
+    said = digest_in_name(path.name)
+    return said is not None and sha256.startswith(said)
 
 
 def is_published(weights: Weights) -> bool:
