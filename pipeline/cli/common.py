@@ -59,6 +59,17 @@ def refuse_same_file(out: Path, inputs: Iterable[Path]) -> None:
             raise click.BadParameter(msg, param_hint="--out")
 
 
+def check_split_name(split: str) -> None:
+    """Refuse what cannot be the name of a group in a store.
+
+    Raises:
+        click.BadParameter: empty, a dot or two, or with a slash.
+    """
+    if not split or "/" in split or split in (".", ".."):
+        msg = f"{split!r} cannot name a split"
+        raise click.BadParameter(msg, param_hint="--split")
+
+
 def example(*lines: str) -> str:
     """The end of a help text: commands that could be pasted."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

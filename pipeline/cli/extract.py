@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, example, note
+from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -145,9 +145,7 @@ def main(
     images and encoder it adds that one.
     """
     for split in splits:
-        if not split or "/" in split or split in (".", ".."):
-            msg = f"{split!r} cannot name a split"
-            raise click.BadParameter(msg, param_hint="--split")
+        check_split_name(split)
     from fsnl.pipeline.extract import ExtractRequest, Running, extract
     from fsnl.pipeline.sharding.ranks import this_rank
 

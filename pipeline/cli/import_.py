@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
+from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note, refuse_same_file
 
 PATH = click.Path(path_type=Path)
 
@@ -56,9 +56,7 @@ def main(
     Classes that are numbers are named by them; image ids are the places in FILE. A second call with another
     --split adds that split, as transforms fitted on the base classes need.
     """
-    if not split or "/" in split or split in (".", ".."):
-        msg = f"{split!r} cannot name a split"
-        raise click.BadParameter(msg, param_hint="--split")
+    check_split_name(split)
     refuse_same_file(out, (file,) if labels is None else (file, labels))
     from fsnl.pipeline.import_features import ImportRequest, import_features
 
