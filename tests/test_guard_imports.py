@@ -36,7 +36,11 @@ MAY_IMPORT = {
     },
     "fsnl.pipeline.sharding": {"fsnl.cache", *ENCODING},
     "fsnl.pipeline.extract": {"fsnl.cache", "fsnl.pipeline.sharding", *ENCODING},
-    "fsnl.pipeline.pretrain": {"fsnl.cache", *ENCODING},
+    # Of the stages before it only who a process is; its few-shot check samples episodes and compares.
+    "fsnl.pipeline.pretrain": {
+        *("fsnl.cache", "fsnl.pipeline.sharding.ranks", "fsnl.pipeline.episodes", *ENCODING),
+        *("fsnl.pipeline.classifiers.base", "fsnl.pipeline.classifiers.prototype_cosine"),
+    },
     "fsnl.pipeline.score": {
         *("fsnl.cache", "fsnl.pipeline.cores", "fsnl.pipeline.finite", "fsnl.pipeline.fitting", *PURE),
         *("fsnl.pipeline.classifier_names", "fsnl.pipeline.user_classifier"),

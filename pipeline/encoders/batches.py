@@ -37,7 +37,7 @@ def batch_rows(rows: range, *, batch_size: int) -> list[range]:
 
 
 def check_batches(
-    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[Sequence[int]], workers: int
 ) -> None:
     """Refuse what cannot be decoded.
 
@@ -50,13 +50,16 @@ def check_batches(
     n_images = len(image_set.listing.labels)
     for rows in batches:
         if rows and not (0 <= min(rows) and max(rows) < n_images):
-            message = f"{rows} reaches outside the {n_images} images of split {image_set.listing.split!r}"
+            split = image_set.listing.split
+            message = (
+                f"rows {min(rows)} to {max(rows)}: the images of split {split!r} are 0 to {n_images - 1}"
+            )
             raise ValueError(message)
     check_preprocessing(preprocessing)
 
 
 def prepared_batches(
-    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[Sequence[int]], workers: int
 ) -> Generator[Batch, None, None]:
     """Decode and prepare the images of one split, in the order given.
 
@@ -87,7 +90,7 @@ def decode_rows(
     image_set: ImageSet,
     preprocessing: Preprocessing,
     *,
-    rows: range,
+    rows: Sequence[int],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Batch:
     """Decode and prepare one batch in the calling thread, giving up between two images once `stopped`."""
@@ -97,14 +100,14 @@ def decode_rows(
 
 
 def _decoded_inline(
-    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range]
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[Sequence[int]]
 ) -> Generator[Batch, None, None]:
     for rows in batches:
         yield decode_rows(image_set, preprocessing, rows=rows)
 
 
 def _decoded_ahead(
-    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[range], workers: int
+    image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[Sequence[int]], workers: int
 ) -> Generator[Batch, None, None]:
     batch_size = max((len(rows) for rows in batches), default=1) or 1
     task_size = min(_TASK_IMAGES, batch_size)
@@ -112,7 +115,7 @@ def _decoded_ahead(
     stop = Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fsnl-decode")
 
-    def submit(batch_rows: range) -> tuple[Batch, list[Future[None]]]:
+    def submit(batch_rows: Sequence[int]) -> tuple[Batch, list[Future[None]]]:
         batch = _empty_batch(len(batch_rows), preprocessing=preprocessing)
         tasks = [
             pool.submit(
@@ -152,7 +155,7 @@ def _fill(
     image_set: ImageSet,
     preprocessing: Preprocessing,
     *,
-    rows: range,
+    rows: Sequence[int],
     start: int,
     stopped: Callable[[], bool],
 ) -> None:

@@ -47,10 +47,7 @@ def read_checkpoint(path: Path) -> CheckpointFile:
         EncoderError: no such file, none with named tensors, a damaged one, or one that asks for other
             classes or functions; the first of these is named.
     """
-    if not path.is_file():
-        message = f"{path}: no such file"
-        raise EncoderError(message)
-    content = _safetensors(path) if path.suffix == ".safetensors" else _unpickled(path)
+    content = read_content(path)
     tensors: dict[str, torch.Tensor] = {}
     versions: dict[str, int] = {}
     if not isinstance(content, Mapping):
@@ -64,6 +61,14 @@ def read_checkpoint(path: Path) -> CheckpointFile:
         message = f"{path}: holds {names}, and no named tensors; save the network's state_dict()"
         raise EncoderError(message)
     return CheckpointFile(path, tensors, versions)
+
+
+def read_content(path: Path) -> object:
+    """All that a file holds; arguments and errors are those of `read_checkpoint`."""
+    if not path.is_file():
+        message = f"{path}: no such file"
+        raise EncoderError(message)
+    return _safetensors(path) if path.suffix == ".safetensors" else _unpickled(path)
 
 
 def _collect(

@@ -112,14 +112,14 @@ def starter(
         torch.tensor(values, device=device).reshape(1, 3, 1, 1)
         for values in (preprocessing.mean, preprocessing.std)
     )
-    arithmetic = _arithmetic(info.precision, device=device)
+    computing = arithmetic(info.precision, device=device)
     pinned = device.type == "cuda" if pinned is None else pinned
 
     def start(images: U8) -> Callable[[], F32]:
         # torch warns of read-only memory, such as a mapped file's; require copies just that
         batch = torch.from_numpy(np.require(images, requirements=["C", "W"]))
         try:
-            with torch.inference_mode(), arithmetic(), exact_float32(device):
+            with torch.inference_mode(), computing(), exact_float32(device):
                 on_device = (batch.pin_memory() if pinned else batch).to(device, non_blocking=pinned)
                 # a view: (B, S, S, 3) in C order is (B, 3, S, S) in channels-last order
                 inputs = on_device.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
@@ -193,7 +193,7 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
-def _arithmetic(precision: str, *, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+def arithmetic(precision: str, *, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
     """A maker of contexts in which networks compute in `precision`.
 
     Raises:

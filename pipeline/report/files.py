@@ -1,11 +1,8 @@
 """Text files, written aside and renamed when whole."""
 
-import os
-import tempfile
 from pathlib import Path
 
-from fsnl.cache.errors import WriteError
-from fsnl.cache.hdf5 import check_vacant
+from fsnl.cache.whole_file import write_whole
 
 
 def write_text(path: Path, text: str, *, overwrite: bool) -> None:
@@ -15,19 +12,4 @@ def write_text(path: Path, text: str, *, overwrite: bool) -> None:
         OccupiedError: something lies at `path` and `overwrite` is false.
         WriteError: no such folder, no permission, no space.
     """
-    check_vacant(path, overwrite=overwrite)
-    data = text.encode("utf-8", "backslashreplace")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-        aside = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            umask = os.umask(0)
-            os.umask(umask)
-            aside.chmod(0o666 & ~umask)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise WriteError(path, f"could not be written: {error.strerror}") from error
+    write_whole(path, text.encode("utf-8", "backslashreplace"), overwrite=overwrite)

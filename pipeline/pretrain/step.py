@@ -1,0 +1,131 @@
+"""One step of training: two views of every image, the loss, and the weights moved against its gradient."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fsnl.cache.arrays import U8
+from fsnl.cache.schema import Preprocessing
+from fsnl.pipeline.encoders.network import arithmetic
+from fsnl.pipeline.pretrain.gathering import averaged, gathered, share_statistics
+from fsnl.pipeline.pretrain.model import Model, build_model
+from fsnl.pipeline.pretrain.ntxent import nt_xent_of
+from fsnl.pipeline.pretrain.recipe import TrainingRecipe
+from fsnl.pipeline.pretrain.views import draw_views, make_views
+from fsnl.pipeline.sharding.ranks import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """A model in training on one device, maybe one of several processes.
+
+    Attributes:
+        recipe: how.
+        preprocessing: how images are prepared for it.
+        n_steps: of the whole training.
+        model: encoder and head.
+        optimizer: over the model's weights.
+        rank: this process.
+        device: where it computes.
+        mean, std: (1, 3, 1, 1), which normalise pixels.
+        arithmetic: a maker of contexts in which networks compute in the recipe's precision.
+    """
+
+    recipe: TrainingRecipe
+    preprocessing: Preprocessing
+    n_steps: int
+    model: Model
+    optimizer: torch.optim.SGD
+    rank: Rank
+    device: torch.device
+    mean: torch.Tensor
+    std: torch.Tensor
+    arithmetic: Callable[[], AbstractContextManager[object]]
+
+    def part(self, n_images: int) -> slice:
+        """The images of a batch that this process takes."""
+        n_own = n_images // self.rank.world_size
+        return slice(self.rank.rank * n_own, (self.rank.rank + 1) * n_own)
+
+
+def new_trainer(
+    recipe: TrainingRecipe, preprocessing: Preprocessing, *, n_steps: int, rank: Rank, device: torch.device
+) -> Trainer:
+    """A model with its first weights, ready for the first step.
+
+    Raises:
+        EncoderError: no such network, or no such arithmetic on this device.
+    """
+    model = build_model(recipe.encoder, image_size=recipe.image_size, seed=recipe.seed)
+    model = model.to(device).to(memory_format=torch.channels_last)
+    share_statistics(model, device=device, world_size=rank.world_size)
+    decayed = [weight for weight in model.parameters() if weight.ndim > 1]
+    others = [weight for weight in model.parameters() if weight.ndim <= 1]
+    optimizer = torch.optim.SGD(
+        [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+    )
+    mean, std = (
+        torch.tensor(values, device=device).reshape(1, 3, 1, 1)
+        for values in (preprocessing.mean, preprocessing.std)
+    )
+    context = arithmetic(recipe.precision, device=device)
+    return Trainer(recipe, preprocessing, n_steps, model, optimizer, rank, device, mean, std, context)
+
+
+def train_step(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
+    """Learn from one batch.
+
+    Chen et al. 2020, algorithm 1. Draws are made for the images of all processes, of which each uses its own.
+
+    Args:
+        trainer: its weights are changed.
+        images: (B, S, S, 3) uint8, this process's part of the batch, prepared.
+        step: its number.
+
+    Returns:
+        The loss over the images of all processes, a float32 scalar on the device.
+    """
+    recipe, world_size = trainer.recipe, trainer.rank.world_size
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = recipe.rate(step, n_steps=trainer.n_steps)
+    views = _two_views(trainer, images, step=step)
+    with trainer.arithmetic():
+        projections = trainer.model(views).float()  # (2B, P)
+    first, second = projections.chunk(2)
+    every = torch.cat((gathered(first, world_size=world_size), gathered(second, world_size=world_size)))
+    n_before = trainer.rank.rank * len(images)
+    loss = nt_xent_of(projections, every, n_before=n_before, temperature=recipe.temperature)
+    trainer.optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    # every process's loss has moved every process's gradient: their mean is that of the whole batch's loss
+    gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
+    mean_loss = loss.detach()
+    averaged([mean_loss, *gradients], world_size=world_size)
+    trainer.optimizer.step()
+    return mean_loss
+
+
+def _two_views(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
+    """(2B, 3, S, S): one view of each image, then another of each, normalised."""
+    batch = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+    if trainer.device.type == "cuda":
+        batch = batch.pin_memory()
+    pixels = batch.to(trainer.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+    randomness = trainer.recipe.view_randomness(step)
+    own = trainer.part(trainer.recipe.batch_size)
+    with torch.no_grad():
+        both = [
+            make_views(
+                pixels,
+                draw_views(randomness, n_images=trainer.recipe.batch_size).of(own),
+                views=trainer.recipe.views,
+            )
+            for _ in range(2)
+        ]
+        views = torch.cat(both).sub_(trainer.mean).div_(trainer.std)
+    return views.contiguous(memory_format=torch.channels_last)
