@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from fsnl.cache.arrays import F64, I64
+from fsnl.pipeline.student_t import outside, two_sided
 
 CONFIDENCE = 0.95
 # The jackknife is called doubtful from this share of variance that drawing the episodes alone explains.
@@ -79,7 +79,7 @@ def half_width(standard_error: float, degrees: float) -> float:
     >>> half_width(1.0, 2)
     4.30265...
     """
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * standard_error
+    return two_sided(CONFIDENCE, degrees) * standard_error
 
 
 def p_value(difference: float, standard_error: float, degrees: float) -> float:
@@ -90,7 +90,7 @@ def p_value(difference: float, standard_error: float, degrees: float) -> float:
     """
     if standard_error == 0:
         return 1.0 if difference == 0 else 0.0
-    return float(2 * stdtr(degrees, -abs(difference) / standard_error))
+    return outside(abs(difference) / standard_error, degrees)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

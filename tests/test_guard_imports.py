@@ -16,6 +16,7 @@ PURE = {
     "fsnl.pipeline.transforms",
     "fsnl.pipeline.classifiers",
     "fsnl.pipeline.statistics",
+    "fsnl.pipeline.student_t",
     "fsnl.pipeline.differences",
 }
 ENCODING = {"fsnl.pipeline.datasets", "fsnl.pipeline.encoders", "fsnl.pipeline.cores"}

@@ -1,5 +1,7 @@
 """Intervals of one run against SciPy, against sums by hand, and against an obvious jackknife."""
 
+import math
+
 import coverage_simulation
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from fsnl.pipeline.statistics import (
     half_width,
     means_without,
 )
+from fsnl.pipeline.student_t import outside, two_sided
 
 
 def obvious_jackknife(accuracies: F64, classes: I64) -> float:
@@ -47,12 +50,37 @@ def test_the_half_width_is_students_t(degrees: int) -> None:
     assert half_width(0.3, degrees) == pytest.approx(0.3 * stats.t.ppf(0.975, degrees))
 
 
+@given(st.floats(0.5, 1e6), st.floats(0, 1e3))
+def test_students_t_is_scipys(degrees: float, t: float) -> None:
+    assert outside(t, degrees) == pytest.approx(2 * stats.t.sf(t, degrees), rel=1e-8, abs=1e-300)
+
+
+@given(st.floats(0.5, 1e6), st.floats(0.001, 0.9999))
+def test_students_quantile_is_scipys(degrees: float, confidence: float) -> None:
+    t = two_sided(confidence, degrees)
+    assert t == pytest.approx(stats.t.ppf((1 + confidence) / 2, degrees), rel=1e-8)
+    assert outside(t, degrees) == pytest.approx(1 - confidence, rel=1e-10)
+
+
+def test_students_t_of_one_and_two_degrees_by_hand() -> None:
+    # One degree is Cauchy's, P(|T| <= t) = 2 / pi * arctan(t); of two it is t / sqrt(2 + t^2).
+    for t in (1e-9, 0.1, 1.0, 12.0, 1e6):
+        assert 1 - outside(t, 1) == pytest.approx(2 / math.pi * math.atan(t), rel=1e-13, abs=1e-15)
+        assert 1 - outside(t, 2) == pytest.approx(t / math.sqrt(2 + t * t), rel=1e-13, abs=1e-15)
+    assert two_sided(0.0, 7) == 0
+
+
+def test_students_t_of_nothing_is_not_a_number_and_comes_to_an_end() -> None:
+    assert math.isnan(outside(math.nan, 3))
+    assert math.isnan(two_sided(math.nan, 3))
+
+
 @given(st.lists(st.integers(0, 75), min_size=2, max_size=40))
 def test_the_interval_over_episodes_is_scipys(counts: list[int]) -> None:
     accuracies = np.array(counts) / 75
     found = episode_interval(accuracies)
     expected = stats.t.ppf(0.975, len(counts) - 1) * stats.sem(accuracies)
-    assert found.half_width == pytest.approx(expected, abs=1e-15)
+    assert found.half_width == pytest.approx(expected, rel=1e-12, abs=1e-15)
     assert found.sd == pytest.approx(np.std(accuracies, ddof=1))
     assert found.reason is None
 
