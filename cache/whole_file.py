@@ -17,7 +17,8 @@ def write_whole(path: Path, data: bytes, *, overwrite: bool) -> None:
     """
     check_vacant(path, overwrite=overwrite)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+        # A name may have 255 bytes, and a character of it four.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
         aside = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
