@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets import digits
 from fsnl.pipeline.datasets.registry import open_image_set
-from fsnl.pipeline.datasets.sizes import uniform_size
+from fsnl.pipeline.encoders.pixels import uniform_size
 
 
 class Asked(TypedDict, total=False):

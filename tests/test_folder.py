@@ -25,7 +25,7 @@ from fsnl.pipeline.datasets.base import IMAGENET_MEAN, IMAGENET_STD, ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.folder import read_folder
 from fsnl.pipeline.datasets.registry import open_image_set
-from fsnl.pipeline.datasets.sizes import uniform_size
+from fsnl.pipeline.encoders.pixels import uniform_size
 
 CLASSES = ["a", "a b", "B", "é", "z", "10", "9"]
 TWO_CLASSES = ("fox/1.png", "owl/1.png")
@@ -388,9 +388,11 @@ def test_images_are_decoded_by_row(tmp_path: Path) -> None:
         ([(4, 4)] * 3 + [(5, 5)], None),
         ([(4, 5)] * 4, None),
         ([(4, 4)] * 3 + [(4, 5)], None),
+        ([(96, 96)] * 4, 96),
+        ([(97, 97)] * 4, None),
     ],
 )
-def test_one_side_is_told_where_all_images_are_equal_squares(
+def test_one_side_is_told_where_all_images_are_equal_squares_of_at_most_96_pixels(
     tmp_path: Path, sizes: list[tuple[int, int]], side: int | None
 ) -> None:
     assert uniform_size(small_images(tmp_path, sizes)) == side

@@ -50,7 +50,13 @@ def encode_pixels(images: U8) -> F32:
 
 
 def uniform_size(image_set: ImageSet) -> int | None:
-    """The side of the images where all are squares of one size, at most `LARGEST_OWN_SIZE`; else None."""
+    """The side S where every image is S x S, at most `LARGEST_OWN_SIZE`, by the headers alone; else None.
+
+    Stops at the first image that differs.
+
+    Raises:
+        DatasetError: a header cannot be read.
+    """
     rows = range(len(image_set.listing.labels))
     if not rows:
         return None
