@@ -99,3 +99,20 @@ def attention(
     total = math.fsum(value for row in exponentials for value in row)
     largest = [max(row) for row in exponentials]
     return [math.fsum(row) / total for row in exponentials], largest.index(max(largest))
+
+
+def nt_xent(first: Sequence[Vector], second: Sequence[Vector], *, temperature: float) -> float:
+    """SimCLR's loss: Chen et al. 2020, equation 1, one pair of views after another.
+
+    View i of 2B and its partner j: l(i, j) = -log(exp(s_ij / t) / sum over k != i of exp(s_ik / t)), where
+    s is the cosine; the mean over all views, each with its partner.
+    """
+    views = [*first, *second]
+    losses = []
+    for i, view in enumerate(views):
+        partner = (i + len(first)) % len(views)
+        exponentials = {
+            k: math.exp(cosine(view, other) / temperature) for k, other in enumerate(views) if k != i
+        }
+        losses.append(-math.log(exponentials[partner] / math.fsum(exponentials.values())))
+    return math.fsum(losses) / len(losses)

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from fsnl.cache.errors import EncoderError
+from fsnl.pipeline.encoders.network import first_line
 from fsnl.pipeline.encoders.seeds import seeded
 from fsnl.pipeline.encoders.small_networks import small_network
 from fsnl.pipeline.encoders.specs import Spec, parse_small
@@ -64,12 +66,19 @@ def build_model(encoder: str, *, image_size: int, seed: int) -> Model:
         seed: of the weights.
 
     Raises:
-        EncoderError: no such network.
+        EncoderError: no such network, or one that cannot take images of S pixels.
     """
     backbone = _backbone(encoder, image_size=image_size, seed=seed)
     backbone.eval()
-    with torch.no_grad():
-        n_features = backbone(torch.zeros(1, 3, image_size, image_size)).shape[1]
+    try:
+        with torch.no_grad():
+            n_features = backbone(torch.zeros(1, 3, image_size, image_size)).shape[1]
+    except (RuntimeError, ValueError, AssertionError) as error:
+        message = (
+            f"{encoder} cannot be trained on images of {image_size} x {image_size} pixels: "
+            f"{first_line(error)}; try another --image-size"
+        )
+        raise EncoderError(message) from error
     with seeded(seed):
         return Model(backbone, n_features=n_features).train()
 

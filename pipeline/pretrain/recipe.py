@@ -13,8 +13,8 @@ _RATE_PER_IMAGE = 0.5 / 512
 # The learning rate rises over the first twentieth of the steps.
 _WARM_UP = 0.05
 
-# What is drawn at random: the order of an epoch, the two views of a step.
-_ORDER, _VIEWS = 0, 1
+# What is drawn at random: the order of an epoch, the two views of a step, what layers draw in it.
+_ORDER, _VIEWS, _LAYERS = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,13 @@ class TrainingRecipe:
         """What the views of a step are drawn from."""
         return self._randomness(_VIEWS, step)
 
-    def _randomness(self, purpose: int, number: int) -> np.random.Generator:
+    def layer_seed(self, step: int, *, rank: int) -> int:
+        """Of what layers such as dropout draw in a step, in each process something else."""
+        return int(self._randomness(_LAYERS, step, rank).integers(2**63))
+
+    def _randomness(self, purpose: int, *numbers: int) -> np.random.Generator:
         """Any step can be drawn without those before it: a resumed training goes on as if never stopped."""
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, purpose, number))))
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, purpose, *numbers))))
 
 
 def default_rate(batch_size: int) -> float:

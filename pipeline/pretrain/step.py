@@ -1,7 +1,7 @@
 """One step of training: two views of every image, the loss, and the weights moved against its gradient."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,7 +94,7 @@ def train_step(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
     for group in trainer.optimizer.param_groups:
         group["lr"] = recipe.rate(step, n_steps=trainer.n_steps)
     views = _two_views(trainer, images, step=step)
-    with trainer.arithmetic():
+    with _layers_seeded(trainer, step=step), trainer.arithmetic():
         projections = trainer.model(views).float()  # (2B, P)
     first, second = projections.chunk(2)
     every = torch.cat((gathered(first, world_size=world_size), gathered(second, world_size=world_size)))
@@ -108,6 +108,21 @@ def train_step(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
     averaged([mean_loss, *gradients], world_size=world_size)
     trainer.optimizer.step()
     return mean_loss
+
+
+@contextmanager
+def _layers_seeded(trainer: Trainer, *, step: int) -> Iterator[None]:
+    """Dropout and the like, which some networks of torchvision have, draw from torch's own random state.
+
+    It is set by seed, step and process while the block runs, and put back.
+    """
+    on_gpu = trainer.device.type == "cuda"
+    with torch.random.fork_rng(devices=[trainer.device] if on_gpu else []):
+        seed = trainer.recipe.layer_seed(step, rank=trainer.rank.rank)
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            torch.cuda.default_generators[trainer.device.index].manual_seed(seed)
+        yield
 
 
 def _two_views(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:

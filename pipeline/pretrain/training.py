@@ -15,7 +15,6 @@ import torch
 from fsnl.cache.arrays import U8
 from fsnl.cache.errors import DatasetError, FsnlError
 from fsnl.cache.hdf5 import check_vacant
-from fsnl.cache.holder import held, this_process
 from fsnl.cache.schema import LabelsUsed
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.datasets.base import ImageSet
@@ -24,11 +23,12 @@ from fsnl.pipeline.encoders.network import choose_device
 from fsnl.pipeline.pretrain.gathering import from_leader, process_group
 from fsnl.pipeline.pretrain.images import TrainingImages, identified
 from fsnl.pipeline.pretrain.plan import open_split, planned_preprocessing, planned_recipe
+from fsnl.pipeline.pretrain.process import computing_threads, writing_alone
 from fsnl.pipeline.pretrain.request import PretrainRequest, PretrainRunning
 from fsnl.pipeline.pretrain.saved import Identity, Standing, load, save
 from fsnl.pipeline.pretrain.step import Trainer, new_trainer, train_step
 from fsnl.pipeline.pretrain.val_check import N_CENTRE, N_EPISODES, embedded, few_shot_accuracies
-from fsnl.pipeline.sharding.ranks import Rank, this_rank
+from fsnl.pipeline.sharding.ranks import this_rank
 
 # What no training may look at.
 _NOVEL = "test"
@@ -82,8 +82,6 @@ def pretrain(
         raise DatasetError(msg)
     device = choose_device(running.device)
     check_vacant(out, overwrite=True)
-    if device.type == "cpu":
-        torch.set_num_threads(max(1, usable_cores() // rank.n_local))
     image_set = open_split(request, request.split)
     val = open_split(request, _VAL) if running.check_val else None
     preprocessing = planned_preprocessing(request, image_set)
@@ -91,8 +89,13 @@ def pretrain(
     n_images = len(image_set.listing.image_ids)
     n_steps = recipe.n_steps(n_images=n_images, world_size=rank.world_size)
     note(f"{request.split}: {image_set.found}; their labels are not looked at")
-    with _alone(out, rank, take_over=running.take_over), process_group(rank, device):
-        images = identified(image_set, preprocessing, workers=usable_cores() // rank.n_local or 1)
+    n_cores = max(1, usable_cores() // rank.n_local)
+    with (
+        computing_threads(n_cores, device=device),
+        writing_alone(out, rank, take_over=running.take_over),
+        process_group(rank, device),
+    ):
+        images = identified(image_set, preprocessing, workers=n_cores)
         identity = Identity(image_set.info, request.split, n_images, images.sha256, preprocessing, recipe)
         trainer = new_trainer(recipe, preprocessing, n_steps=n_steps, rank=rank, device=device)
         standing = _resumed(trainer, identity, out, force=force)
@@ -188,7 +191,7 @@ def _steps(job: _Job, standing: Standing) -> Iterator[Standing]:
             ends = step + 1 == (epoch + 1) * job.steps_per_epoch
             if ends or now - saved > job.running.save_seconds:
                 partial = standing.partial + float(total)
-                _check_finite(partial, step=step, out=job.out)
+                _check_finite(job, partial, step=step)
                 yield replace(
                     standing,
                     steps=step + 1,
@@ -224,10 +227,16 @@ def _workers(job: _Job) -> int:
     return max(1, usable_cores() // job.trainer.rank.n_local)
 
 
-def _check_finite(loss: float, *, step: int, out: Path) -> None:
-    if not math.isfinite(loss):
-        advice = f"use a smaller --learning-rate, and another --out than {out}"
-        msg = f"the loss is {loss} after step {step + 1}; {advice}"
+def _check_finite(job: _Job, loss: float, *, step: int) -> None:
+    """Weights too: no later loss tells what the last gradient made of them."""
+    spoiled = "" if math.isfinite(loss) else f"the loss is {loss}"
+    if not spoiled and not all(
+        bool(tensor.isfinite().all()) for tensor in job.trainer.model.state_dict().values()
+    ):
+        spoiled = "a weight is not finite"
+    if spoiled:
+        advice = f"use a smaller --learning-rate, and another --out than {job.out}"
+        msg = f"{spoiled} after step {step + 1}; {advice}"
         raise FsnlError(msg)
 
 
@@ -273,17 +282,6 @@ def _environment(trainer: Trainer) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "processes": str(trainer.rank.world_size),
     }
-
-
-@contextlib.contextmanager
-def _alone(out: Path, rank: Rank, *, take_over: bool) -> Iterator[None]:
-    """Nobody else writes the checkpoint meanwhile."""
-    if not rank.leads:
-        yield
-        return
-    lock = out.with_name(f".{out.name[:100]}.lock")
-    with held(lock, this_process(job=rank.job), target=out, take_over=take_over):
-        yield
 
 
 def _silent(*_: object) -> None:
