@@ -55,7 +55,7 @@ class ExtractRequest:
     root: Path | None = None
     splits: tuple[str, ...] = ("test",)
     classes: Path | None = None
-    encoder: str = "pixels"
+    encoder: str = "fsnl:resnet10"
     weights: str | None = None
     image_size: int | None = None
     precision: str = "fp32"
@@ -198,7 +198,8 @@ def _open_sets(request: ExtractRequest) -> list[ImageSet]:
     downloads = fsnl_home() / "data"
     for split in request.splits:
         if request.download:
-            download(request.dataset, root=request.root or downloads, split=split)
+            root = request.root or downloads
+            download(request.dataset, root=root, split=split, leads=this_rank().leads)
         names = None if request.classes is None else read_class_file(request.classes, split=split)
         image_set = open_image_set(
             request.dataset,

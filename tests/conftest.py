@@ -30,7 +30,7 @@ def _home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def digits_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded digits by `pixels`: 1,797 rows of 192 numbers. To be read only."""
     path = tmp_path_factory.mktemp("digits") / "digits.h5"
-    return extract(ExtractRequest(), out=path)
+    return extract(ExtractRequest(encoder="pixels"), out=path)
 
 
 @pytest.fixture(scope="session")

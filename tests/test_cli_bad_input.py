@@ -42,7 +42,7 @@ def desk_as_found(tmp_path_factory: pytest.TempPathFactory, tiny_store: Path) ->
     embeddings[17, 3] = np.nan
     write_store(folder / "nan.h5", embeddings, labels)
     done("sample", birds, "--episodes", "5", "--query", "2", "--out", folder / "birds-episodes.h5")
-    photos = ("--dataset", "folder", "--root", folder / "photos")
+    photos = ("--dataset", "folder", "--root", folder / "photos", "--encoder", "pixels")
     done("extract", *photos, "--out", folder / "photos.h5")
     return folder
 
@@ -59,7 +59,7 @@ def ids(calls: list[tuple[Arguments, int, str]]) -> list[str]:
     return [" ".join(arguments) for arguments, _, _ in calls]
 
 
-PHOTOS = ("extract", "--dataset", "folder", "--root", "photos")
+PHOTOS = ("extract", "--dataset", "folder", "--root", "photos", "--encoder", "pixels")
 CALLS: list[tuple[Arguments, int, str]] = [
     # The images.
     (("extract", "--dataset", "folder", "--root", "nowhere"), 1, "nowhere: no such folder"),
@@ -291,7 +291,7 @@ def small_disk(desk: Path) -> Iterator[Callable[[int], Path]]:
 
 # 1,797 digits take 1.4 MB; the episodes 2.6 MB; the results 0.8 MB and more.
 BIG: dict[str, Arguments] = {
-    "extract": ("extract",),
+    "extract": ("extract", "--encoder", "pixels"),
     "sample": ("sample", "tiny.h5", "--query", "9", "--way", "6"),
     "score": ("score", "tiny.h5", "--query", "9", "--way", "6", "--shot", "1", "--episodes", "5000"),
 }
@@ -315,7 +315,7 @@ def test_a_full_disk_leaves_the_file_that_was_to_be_replaced(
     disk = small_disk(300)
     shutil.copy(desk / "tiny.h5", disk / "old.h5")
     before = tree(disk)
-    outcome = fsnl_process("extract", "--force", "--out", "disk/old.h5", cwd=desk)
+    outcome = fsnl_process("extract", "--encoder", "pixels", "--force", "--out", "disk/old.h5", cwd=desk)
     assert_refused(outcome, r"disk/old.h5: could not be written: No space left on device")
     assert tree(disk) == before
 

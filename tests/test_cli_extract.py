@@ -27,7 +27,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def folder_call(root: Path, out: Path, *more: str) -> tuple[str | Path, ...]:
-    return ("--dataset", "folder", "--root", root, "--out", out, *more)
+    return ("--dataset", "folder", "--root", root, "--encoder", "pixels", "--out", out, *more)
 
 
 def test_without_arguments_it_extracts_the_digits_into_the_users_home(
@@ -38,7 +38,7 @@ def test_without_arguments_it_extracts_the_digits_into_the_users_home(
     path = Path(outcome.stdout.removesuffix("\n"))
     assert path.parent == tmp_path / "not" / "yet" / "there"
     features = open_store(path).features("test")
-    assert features.embeddings.shape == (1797, 8 * 8 * 3)
+    assert features.embeddings.shape == (1797, 128), "by the encoder that fsnl brings along"
     assert features.class_names == tuple("0123456789")
     assert done("extract").stdout == outcome.stdout
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

@@ -4,15 +4,18 @@ import hashlib
 import io
 import pickle
 import socket
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+from checkout import run
 from click.testing import CliRunner
 from layouts import read
 
@@ -21,6 +24,7 @@ from fsnl.cache.reader import open_store
 from fsnl.pipeline.cli.extract import main
 from fsnl.pipeline.datasets.benchmarks import BENCHMARKS
 from fsnl.pipeline.datasets.download import download
+from fsnl.pipeline.datasets.part_folder import part_folder
 
 torchvision_datasets = pytest.importorskip("torchvision.datasets")
 
@@ -187,6 +191,58 @@ def test_being_stopped_leaves_nothing(site: Site, tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fsnl.pipeline.datasets.part_folder import part_folder
+
+with part_folder(Path(sys.argv[1]), name="cifar-100-python") as folder:
+    (folder / "cifar-100-python.tar.gz").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks that end with their process")
+def test_the_next_download_removes_what_a_killed_one_left(site: Site, tmp_path: Path) -> None:
+    assert run(sys.executable, "-c", KILLED, tmp_path, cwd=tmp_path).returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert (left / "cifar-100-python.tar.gz").read_bytes() == b"half"
+    download("cifar-fs", root=tmp_path, split="test")
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
+
+
+def test_a_download_leaves_alone_the_folder_of_one_that_goes_on(site: Site, tmp_path: Path) -> None:
+    with part_folder(tmp_path, name="cifar-100-python") as other:
+        download("cifar-fs", root=tmp_path, split="test")
+        assert files(other) == ["lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-100-python"]
+
+
+def test_of_several_processes_one_downloads_and_the_others_wait(site: Site, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(download, "cifar-fs", root=tmp_path, split="test", leads=False)
+        with pytest.raises(TimeoutError):
+            waits.result(timeout=0.3)
+        assert site.asked == []
+        download("cifar-fs", root=tmp_path, split="test")
+        asked = list(site.asked)
+        waits.result(timeout=60)
+    assert site.asked == asked
+
+
+def test_the_command_waits_for_rank_0_to_download(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsnl.pipeline.datasets.download.WAIT_SECONDS", 0.0)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    arguments = ["--dataset", "fc100", "--download", "--root", str(tmp_path), "--encoder", "pixels"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 1
+    assert "fc100 has not come in the 0 s since rank 0 was to download it there; name a" in done.output
+    assert site.asked == []
+
+
 def test_a_root_that_cannot_be_written_is_told(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a")
     with pytest.raises(DatasetError, match=r"deeper: cannot be written: .*; name another --root"):
@@ -208,7 +264,7 @@ def test_the_command_puts_it_in_the_home_folder_and_finds_it_there(
 ) -> None:
     home = tmp_path / "home"
     monkeypatch.setenv("FSNL_HOME", str(home))
-    before = CliRunner().invoke(main, ["--dataset", "fc100"])
+    before = CliRunner().invoke(main, ["--dataset", "fc100", "--encoder", "pixels"])
     assert (
         before.exit_code,
         "needs --root, the folder that holds its images, or --download" in before.output,
@@ -216,12 +272,12 @@ def test_the_command_puts_it_in_the_home_folder_and_finds_it_there(
         1,
         True,
     )
-    first = CliRunner().invoke(main, ["--dataset", "fc100", "--download"])
+    first = CliRunner().invoke(main, ["--dataset", "fc100", "--download", "--encoder", "pixels"])
     assert first.exit_code == 0, first.output
     assert (home / "data" / "cifar-100-python" / "train").is_file()
     store = open_store(Path(first.output.strip().split("\n")[-1]))
     assert store.features("test").class_names == BENCHMARKS["fc100"].classes["test"]
     # Again, and without --download: the same store, nothing to do.
-    again = CliRunner().invoke(main, ["--dataset", "fc100"])
+    again = CliRunner().invoke(main, ["--dataset", "fc100", "--encoder", "pixels"])
     assert again.output.strip().split("\n")[-1] == str(store.path)
     assert "is complete" in again.output

@@ -72,9 +72,12 @@ def test_a_network_that_we_do_not_have_lists_those_we_have(spec: str) -> None:
         plan_encoder(spec, image_set(), weights="random:0")
 
 
-def test_we_ship_no_weights_yet_and_say_so() -> None:
-    with pytest.raises(EncoderError, match="fsnl:resnet10 has no weights of its own: fsnl ships none yet"):
-        plan_encoder("fsnl:resnet10", image_set(), weights="default")
+@pytest.mark.parametrize("weights", [None, "default"])
+@pytest.mark.parametrize("spec", ["fsnl:conv4", "fsnl:resnet10:32"])
+def test_networks_that_we_have_no_weights_for_say_so(spec: str, weights: str | None) -> None:
+    problem = f"{spec} needs weights" if weights is None else f"{spec} has no weights of its own"
+    with pytest.raises(EncoderError, match=rf"{problem}.*: give random:SEED .*default \(of resnet10"):
+        plan_encoder(spec, image_set(), weights=weights)
 
 
 def test_our_networks_are_made_for_32_pixels() -> None:

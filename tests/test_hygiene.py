@@ -76,7 +76,7 @@ def test_extraction_tells_what_is_odd_and_goes_on(tmp_path: Path) -> None:
     pixels[17] = 200
     path = cache_pickle(tmp_path / "a.pkl", MINI["test"], image_data=pixels)
     said: list[str] = []
-    request = ExtractRequest(dataset="miniimagenet", root=path, image_size=4)
+    request = ExtractRequest(dataset="miniimagenet", root=path, encoder="pixels", image_size=4)
     extract(request, out=tmp_path / "out.h5", note=said.append)
     text = "\n".join(said)
     assert "3 images a class, published are 600" in text

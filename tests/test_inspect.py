@@ -117,9 +117,8 @@ def two_splits(tmp_path: Path) -> Path:
     pixels[0, 0] ^= 3
     Image.fromarray(pixels).save(root / "train" / "owl" / "002.png")
     out = tmp_path / "two.h5"
-    done(
-        "extract", "--dataset", "folder", "--root", root, "--split", "train", "--split", "test", "--out", out
-    )
+    images = ("--dataset", "folder", "--root", root, "--split", "train", "--split", "test")
+    done("extract", *images, "--encoder", "pixels", "--out", out)
     return out
 
 

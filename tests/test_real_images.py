@@ -98,7 +98,7 @@ def mini(materialise: Callable[..., Path]) -> Path:
 def mini_store(mini: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their pixels."""
     path = tmp_path_factory.mktemp("mini") / "mini.h5"
-    done("extract", "--dataset", "folder", "--root", mini, "--out", path)
+    done("extract", "--dataset", "folder", "--root", mini, "--encoder", "pixels", "--out", path)
     return path
 
 
@@ -164,7 +164,8 @@ def test_all_test_images_of_miniimagenet_agree_with_brute_force(
 ) -> None:
     root = materialise("miniimagenet-folders")
     store, results = tmp_path / "mini.h5", tmp_path / "results.h5"
-    done("extract", "--dataset", "folder", "--root", root, "--image-size", "21", "--out", store)
+    small = ("--encoder", "pixels", "--image-size", "21")
+    done("extract", "--dataset", "folder", "--root", root, *small, "--out", store)
     options = ("--classifier", "1nn", "--classifier", "attention", "--classifier", "attention-max")
     done("score", store, *options, "--out", results)
     _, labels, pixels = read_images(root / "test", side=21)

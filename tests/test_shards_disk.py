@@ -29,7 +29,7 @@ def resize(disk: Path, kib: int) -> None:
 
 
 def extract_digits(disk: Path) -> Outcome:
-    return fsnl_process("extract", "--out", "disk/digits.h5", cwd=disk.parent)
+    return fsnl_process("extract", "--encoder", "pixels", "--out", "disk/digits.h5", cwd=disk.parent)
 
 
 def assert_full(outcome: Outcome, disk: Path, *, n_shards: int) -> None:

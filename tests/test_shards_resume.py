@@ -27,6 +27,10 @@ N_SHARDS = 26
 RUNNING = Running(batch_size=2, shard_rows=4, workers=0)
 
 
+def pixels_of(root: Path, *, image_size: int | None = None) -> ExtractRequest:
+    return ExtractRequest(dataset="folder", root=root, encoder="pixels", image_size=image_size)
+
+
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image_folder(tmp_path_factory.mktemp("photos"), CLASSES)
@@ -36,7 +40,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a run that nobody interrupted."""
     path = tmp_path_factory.mktemp("whole") / "whole.h5"
-    return extract(ExtractRequest(dataset="folder", root=photos), out=path, running=RUNNING)
+    return extract(pixels_of(photos), out=path, running=RUNNING)
 
 
 def start(photos: Path, out: Path, *, seconds: float) -> "subprocess.Popen[str]":
@@ -73,7 +77,7 @@ def test_killed_at_any_moment_and_started_again_it_ends_with_the_same_bits(
             process.communicate()
             assert process.returncode == -signal.SIGKILL
             assert not out.exists()
-        extract(ExtractRequest(dataset="folder", root=photos), out=out, running=RUNNING)
+        extract(pixels_of(photos), out=out, running=RUNNING)
         assert_equal(out, whole)
         assert list(tmp_path.iterdir()) == [out], "nothing is left beside it"
         out.unlink()
@@ -89,7 +93,7 @@ def interrupted(photos: Path, out: Path, *, after: int) -> list[str]:
 
     with pytest.raises(KeyboardInterrupt):
         extract(
-            ExtractRequest(dataset="folder", root=photos),
+            pixels_of(photos),
             out=out,
             running=RUNNING,
             note=notes.append,
@@ -111,7 +115,7 @@ def test_it_says_what_it_found_and_loses_only_the_shard_in_work(
     notes = []
     seen: list[int] = []
     extract(
-        ExtractRequest(dataset="folder", root=photos),
+        pixels_of(photos),
         out=out,
         running=RUNNING,
         note=notes.append,
@@ -138,7 +142,7 @@ def test_a_damaged_shard_is_made_again(photos: Path, whole: Path, tmp_path: Path
         shard.write_bytes(data)
     shards[3].write_bytes(b"")
     notes: list[str] = []
-    extract(ExtractRequest(dataset="folder", root=photos), out=out, running=RUNNING, note=notes.append)
+    extract(pixels_of(photos), out=out, running=RUNNING, note=notes.append)
     assert sum("damaged shard" in note and "encoding it again" in note for note in notes) == 3
     assert_equal(out, whole)
     assert list(tmp_path.iterdir()) == [out]
@@ -149,7 +153,7 @@ def test_another_batch_size_is_not_mixed_in(photos: Path, whole: Path, tmp_path:
     interrupted(photos, out, after=50)
     notes: list[str] = []
     other = Running(batch_size=5, workers=2)
-    extract(ExtractRequest(dataset="folder", root=photos), out=out, running=other, note=notes.append)
+    extract(pixels_of(photos), out=out, running=other, note=notes.append)
     assert "batch size 2, as this store was begun" in notes
     assert open_store(out).header.environment["batch_size"] == 2
     assert_equal(out, whole)
@@ -160,7 +164,7 @@ def test_shards_of_something_else_are_refused_field_by_field_and_discarded_by_fo
 ) -> None:
     out = tmp_path / "store.h5"
     interrupted(photos, out, after=50)
-    request = ExtractRequest(dataset="folder", root=photos, image_size=2)
+    request = pixels_of(photos, image_size=2)
     with pytest.raises(MismatchError, match=r"crop is 4, asked 2; .*resize is 4, asked 2; use another --out"):
         extract(request, out=out)
     assert len(list(shard_folder(out).path.glob("*.shard"))) == 12
@@ -177,7 +181,7 @@ def test_shards_begun_on_another_kind_of_device_are_refused(photos: Path, tmp_pa
     plan = shard_folder(out).path / "plan.json"
     plan.write_text(plan.read_text().replace('"device": "cpu",\n "env', '"device": "cuda",\n "env'))
     with pytest.raises(MismatchError, match=r"device is cuda, asked cpu; use another --out, or --force"):
-        extract(ExtractRequest(dataset="folder", root=photos), out=out, running=RUNNING)
+        extract(pixels_of(photos), out=out, running=RUNNING)
 
 
 def test_another_environment_is_told_and_recorded(photos: Path, tmp_path: Path) -> None:
@@ -186,7 +190,7 @@ def test_another_environment_is_told_and_recorded(photos: Path, tmp_path: Path) 
     plan = shard_folder(out).path / "plan.json"
     plan.write_text(plan.read_text().replace(f'"numpy": "{np.__version__}"', '"numpy": "1.0"'))
     notes: list[str] = []
-    extract(ExtractRequest(dataset="folder", root=photos), out=out, running=RUNNING, note=notes.append)
+    extract(pixels_of(photos), out=out, running=RUNNING, note=notes.append)
     warning = f"warning: begun with numpy 1.0, now {np.__version__}: last digits may differ"
     assert warning in notes
     assert open_store(out).header.environment["numpy"] == f"1.0, {np.__version__}"
@@ -206,7 +210,7 @@ def test_a_forced_run_goes_on_with_what_a_forced_one_left_and_with_nothing_else(
 
         with pytest.raises(KeyboardInterrupt):
             extract(
-                ExtractRequest(dataset="folder", root=photos),
+                pixels_of(photos),
                 out=out,
                 force=True,
                 running=RUNNING,
@@ -215,7 +219,7 @@ def test_a_forced_run_goes_on_with_what_a_forced_one_left_and_with_nothing_else(
             )
         assert any(note.startswith("resuming: 14 of 26") for note in notes) == found
         assert out.read_bytes() == whole.read_bytes(), "the old one stays until the new one is whole"
-    extract(ExtractRequest(dataset="folder", root=photos), out=out, force=True, running=RUNNING)
+    extract(pixels_of(photos), out=out, force=True, running=RUNNING)
     assert_equal(out, whole)
     assert out.read_bytes() != whole.read_bytes()
 
@@ -227,7 +231,7 @@ def test_an_image_that_changed_between_two_runs_costs_its_shard_alone(photos: Pa
     image = copy / "hen" / "005.png"
     image.write_bytes(image.read_bytes() + b"\0")  # another size
     notes: list[str] = []
-    extract(ExtractRequest(dataset="folder", root=copy), out=out, running=RUNNING, note=notes.append)
+    extract(pixels_of(copy), out=out, running=RUNNING, note=notes.append)
     assert "resuming: 23 of 26 shards found, 92 of 101 images" in notes
 
 
@@ -240,11 +244,11 @@ def test_a_second_run_on_the_same_store_stops_and_says_who_writes_it(photos: Pat
             if line == "encoding\n":
                 break
         with pytest.raises(HeldError, match=rf"store.h5: is being written by process {process.pid} on "):
-            extract(ExtractRequest(dataset="folder", root=photos), out=out)
+            extract(pixels_of(photos), out=out)
     finally:
         process.kill()
         process.communicate()
-    extract(ExtractRequest(dataset="folder", root=photos), out=out)
+    extract(pixels_of(photos), out=out)
 
 
 def test_the_identity_of_a_header_leaves_out_what_changes_no_embedding() -> None:
@@ -261,6 +265,6 @@ def test_a_store_that_has_all_by_other_words_is_complete_and_nothing_is_loaded(
 
     monkeypatch.setattr("fsnl.pipeline.extract.load_encoder", not_now)
     notes: list[str] = []
-    request = ExtractRequest(dataset="folder", root=photos, image_size=4)  # which is the images' own
+    request = pixels_of(photos, image_size=4)  # which is the images' own
     extract(request, out=whole, note=notes.append)
     assert notes == [f"{whole} is complete: test extracted before"]

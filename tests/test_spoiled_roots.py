@@ -37,7 +37,8 @@ CATEGORY = "miniImageNet_category_split_test.pickle"
 
 def extract(root: Path, *options: str, name: str = "miniimagenet") -> tuple[int, list[str]]:
     """Exit code of fsnl-extract, and the lines it printed."""
-    arguments = ["--dataset", name, "--root", str(root), "--image-size", "4", "--out", str(root / "out.h5")]
+    pixels = ["--encoder", "pixels", "--image-size", "4"]
+    arguments = ["--dataset", name, "--root", str(root), *pixels, "--out", str(root / "out.h5")]
     if root.is_file():
         arguments[-1] = str(root.with_name("out.h5"))
     result = CliRunner().invoke(main, [*arguments, *options])
@@ -475,7 +476,8 @@ def test_a_list_without_a_heading_and_without_a_root_is_read(tmp_path: Path) -> 
     root = flat(tmp_path)
     lines = (root / "test.csv").read_text().split("\n")[1:]
     (root / "images" / "mine.csv").write_text("\n".join(lines))
-    arguments = ["--dataset", "folder", "--csv", str(root / "images/mine.csv"), "--out", str(root / "out.h5")]
+    listed = ["--dataset", "folder", "--csv", str(root / "images/mine.csv")]
+    arguments = [*listed, "--encoder", "pixels", "--out", str(root / "out.h5")]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     stored = open_store(root / "out.h5").features("test")

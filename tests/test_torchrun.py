@@ -65,7 +65,7 @@ def test_any_number_of_processes_gives_the_same_bits(
 @pytest.mark.slow
 def test_the_command_runs_under_torchrun_and_prints_the_path_once(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.h5"
-    arguments = ("--dataset", "folder", "--root", photos, "--out", out)
+    arguments = ("--dataset", "folder", "--root", photos, "--encoder", "pixels", "--out", out)
     done = torchrun(2, "--no-python", Path(sys.executable).with_name("fsnl-extract"), *arguments)
     assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
     assert len(open_store(out).features().labels) == 41
@@ -80,7 +80,8 @@ def test_a_rank_that_dies_ends_the_job_and_the_same_command_goes_on(photos: Path
     assert not out.exists()
     done = torchrun(2, PROGRAM, photos, out, "0")
     assert done.returncode == 0, done.stderr
-    whole = extract(ExtractRequest(dataset="folder", root=photos), out=tmp_path / "w.h5", running=RUNNING)
+    request = ExtractRequest(dataset="folder", root=photos, encoder="pixels")
+    whole = extract(request, out=tmp_path / "w.h5", running=RUNNING)
     assert arrays(out) == arrays(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store.h5", "w.h5"]
 
@@ -93,7 +94,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, *, world_size: int = 2, 
 def test_rank_0_gives_up_on_a_rank_that_does_not_come_and_keeps_what_it_made(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos)
+    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos, encoder="pixels")
     monkeypatch.setattr(signs, "START_SECONDS", 0.1)
     as_rank(monkeypatch, 0)
     with pytest.raises(
@@ -109,7 +110,7 @@ def test_rank_0_gives_up_on_a_rank_that_does_not_come_and_keeps_what_it_made(
 def test_another_rank_finds_a_complete_store_and_does_nothing(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos)
+    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos, encoder="pixels")
     extract(request, out=out, running=RUNNING)
     before = out.read_bytes()
     as_rank(monkeypatch, 1)
@@ -122,7 +123,7 @@ def test_a_shard_is_the_same_whoever_encodes_it(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rank 0 of two, then rank 0 of three over what is left, then alone: no coordination can be assumed.
-    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos)
+    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos, encoder="pixels")
     monkeypatch.setattr(signs, "START_SECONDS", 0.05)
     for world_size in (2, 3):
         as_rank(monkeypatch, 0, world_size=world_size)
@@ -164,7 +165,7 @@ def test_each_rank_of_a_host_has_a_gpu_of_its_own(
 def test_the_copy_of_a_plan_of_an_earlier_job_is_not_taken_for_this_ones(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos)
+    out, request = tmp_path / "store.h5", ExtractRequest(dataset="folder", root=photos, encoder="pixels")
     monkeypatch.setattr(signs, "START_SECONDS", 0.05)
     as_rank(monkeypatch, 0, port=1)
     with pytest.raises(FsnlError, match="no sign of life"):

@@ -58,9 +58,10 @@ PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--encoder",
-    default="pixels",
-    help="pixels; fsnl:resnet10 or fsnl:conv4; torchvision:NAME; timm:NAME; checkpoint:PATH, whose network "
-    "is read off its tensors; python:FILE:FUNCTION, your own code, which is run.",
+    default="fsnl:resnet10",
+    help="fsnl:resnet10, a small network that fsnl brings along, trained without labels; pixels; fsnl:conv4; "
+    "torchvision:NAME; timm:NAME; checkpoint:PATH, whose network is read off its tensors; "
+    "python:FILE:FUNCTION, your own code, which is run.",
 )
 @click.option(
     "--weights",

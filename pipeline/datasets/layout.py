@@ -55,6 +55,27 @@ def find_layout(root: Path, split: str) -> Layout:
     return Layout(root / names[split], "")
 
 
+def find_images(root: Path, split: str) -> Path:
+    """The folder whose images, at whatever depth, are those of one split: ROOT/<split>, or ROOT itself.
+
+    The first it is where ROOT holds a folder of that name, and every other folder in ROOT that holds images
+    has the name of a split too.
+
+    Raises:
+        DatasetError: ROOT is no folder, cannot be read, or holds other splits than this one.
+    """
+    _require_folder(root)
+    split = one_spelling(split)
+    names = {one_spelling(entry.name): entry.name for entry in visible(root) if is_folder(entry)}
+    splits = sorted(name for name in names if _is_split(name, split))
+    if any(name not in splits and holds_image(root / names[name]) for name in names) or not splits:
+        return root
+    if split not in splits:
+        msg = f"{printable(root)}: no split {split!r}; there are {some_of(splits)}"
+        raise DatasetError(msg)
+    return root / names[split]
+
+
 def _require_folder(root: Path) -> None:
     try:
         mode = root.stat().st_mode

@@ -1,10 +1,12 @@
 """Each kind of network, built as planned and made ready to run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fsnl.cache.schema import EncoderInfo, Preprocessing
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.network import choose_device, network_encoder
+from fsnl.pipeline.encoders.own_checkpoint import own_facts
 from fsnl.pipeline.encoders.pooling import Pool
 from fsnl.pipeline.encoders.readout import Backbone, Readout
 from fsnl.pipeline.encoders.specs import Spec, parse_small
@@ -34,6 +36,10 @@ def network_of_plan(
 
 
 def _backbone(spec: Spec, *, weights: Weights, image_size: int) -> Backbone:
+    if spec.kind == "checkpoint" and spec.path is not None and (facts := own_facts(spec.path)) is not None:
+        _, is_torchvision, network = facts.encoder.rpartition("torchvision:")
+        # it says what it is; its name stays
+        spec = replace(spec, kind="torchvision" if is_torchvision else "fsnl", network=network)
     if spec.kind == "torchvision":
         from fsnl.pipeline.encoders.torchvision import torchvision_backbone
 

@@ -7,6 +7,7 @@ from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import EncoderInfo, Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.encoders.base import Encoder
+from fsnl.pipeline.encoders.own_checkpoint import own_facts
 from fsnl.pipeline.encoders.pixels import PIXELS_INFO, pixels_encoder, pixels_preprocessing, uniform_size
 from fsnl.pipeline.encoders.pooling import POOLED, POOLS, Pool, described_layer
 from fsnl.pipeline.encoders.recipes import (
@@ -22,6 +23,7 @@ from fsnl.pipeline.encoders.weights import (
     Weights,
     is_as_named,
     is_published,
+    labels_of_own,
     labels_of_published,
     name_weights,
 )
@@ -177,7 +179,12 @@ def _check_arguments(*, image_size: int | None, precision: str, pool: str) -> No
 
 
 def _looked_up(spec: Spec, weights: Weights) -> Weights:
-    """Weights that a library publishes, with what it knows of them; others as they are."""
+    """Weights that a library publishes, or ours, with what is known of them; others as they are."""
+    if weights.path is not None and spec.kind != "python":
+        facts = own_facts(weights.path)
+        if facts is not None:
+            labels = labels_of_own(facts, told=weights.labels_used, name=weights.name)
+            return replace(weights, recipe=facts.recipe, labels_used=labels)
     if spec.kind == "torchvision" and weights.path is not None and weights.sha256 is not None:
         if not is_as_named(weights.path, sha256=weights.sha256):
             return weights

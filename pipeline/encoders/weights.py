@@ -7,8 +7,10 @@ from pathlib import Path
 
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import LabelsUsed
+from fsnl.pipeline.encoders.embedded import EMBEDDED_NETWORK, EMBEDDED_WEIGHTS, EMBEDDED_WIDTH
+from fsnl.pipeline.encoders.own_checkpoint import OwnFacts
 from fsnl.pipeline.encoders.recipes import Recipe
-from fsnl.pipeline.encoders.specs import Kind, Spec
+from fsnl.pipeline.encoders.specs import Kind, Spec, parse_small
 
 DEFAULT = "default"
 
@@ -22,7 +24,8 @@ _PUBLISHED = re.compile(r"[A-Z][A-Z0-9_]+")
 _DIGEST_IN_NAME = re.compile(r".*-([0-9a-f]{8,})\.\w+")
 
 _CHOICES: dict[Kind, str] = {
-    "fsnl": "random:SEED (an untrained network), or the path of a checkpoint (.pth, .pt)",
+    "fsnl": "random:SEED (an untrained network), default (of resnet10: what fsnl brings along), "
+    "or the path of a checkpoint (.pth, .pt)",
     "torchvision": "random:SEED (an untrained network), default (torchvision's own, downloaded), "
     "or the path of a checkpoint (.pth, .pt)",
     "timm": "random:SEED (an untrained network), default (timm's own, downloaded), "
@@ -138,6 +141,21 @@ def labels_of_published(published: Published, *, told: LabelsUsed) -> LabelsUsed
     return LabelsUsed(train=published.labels, val=None)
 
 
+def labels_of_own(facts: OwnFacts, *, told: LabelsUsed, name: str) -> LabelsUsed:
+    """What weights of `fsnl-pretrain` cost, by themselves.
+
+    Raises:
+        EncoderError: the user says otherwise.
+    """
+    if told.train not in (None, facts.labels_used.train):
+        message = (
+            f"{name} saw {facts.labels_used.train} labels in training, as it says itself, not {told.train}; "
+            "leave out --labels-used"
+        )
+        raise EncoderError(message)
+    return facts.labels_used
+
+
 def file_sha256(path: Path) -> str:
     """Hex digest of a file.
 
@@ -157,6 +175,8 @@ def file_sha256(path: Path) -> str:
 
 def _named(spec: Spec, weights: str | None, *, labels_used: int | None) -> Weights:
     choices = _CHOICES.get(spec.kind, "")
+    if spec.kind == "fsnl" and weights in (None, DEFAULT) and _is_embedded(spec):
+        return _file(EMBEDDED_WEIGHTS, labels_used=LabelsUsed(train=labels_used, val=None))
     if weights is None:
         message = f"{spec.name} needs weights: give {choices}"
         raise EncoderError(message)
@@ -169,13 +189,18 @@ def _named(spec: Spec, weights: str | None, *, labels_used: int | None) -> Weigh
     if not path.is_file():
         published = weights == DEFAULT or (spec.kind == "torchvision" and _PUBLISHED.fullmatch(weights))
         if published and spec.kind == "fsnl":
-            message = f"{spec.name} has no weights of its own: fsnl ships none yet; give {choices}"
+            message = f"{spec.name} has no weights of its own: give {choices}"
             raise EncoderError(message)
         if published and spec.kind in ("torchvision", "timm"):
             return Weights(weights, labels_used=told)
         message = f"weights {weights!r}: no such file; give {choices}"
         raise EncoderError(message)
     return _file(path, labels_used=told)
+
+
+def _is_embedded(spec: Spec) -> bool:
+    network = parse_small(spec.network)
+    return network.name == EMBEDDED_NETWORK and network.width in (None, EMBEDDED_WIDTH)
 
 
 def _file(path: Path, *, labels_used: LabelsUsed) -> Weights:

@@ -1,11 +1,13 @@
 """From the user's words to images, their preparation, and the recipe of the training."""
 
+from fsnl.cache.errors import DatasetError
 from fsnl.cache.home import fsnl_home
 from fsnl.cache.schema import Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.download import download
 from fsnl.pipeline.datasets.registry import open_image_set
+from fsnl.pipeline.datasets.unlabelled import read_unlabelled
 from fsnl.pipeline.encoders.recipes import (
     IMAGENET_RECIPE,
     SMALLEST_NETWORK_SIZE,
@@ -20,13 +22,20 @@ from fsnl.pipeline.pretrain.request import PretrainRequest
 def open_split(request: PretrainRequest, split: str) -> ImageSet:
     """List one split of the request's data set; of the split that is trained on, only the classes asked for.
 
+    Where those are not asked for, the folders that somebody's own images lie in mean nothing.
+
     Raises:
         DatasetError: as `open_image_set`, `download` and `read_class_file`.
     """
     downloads = fsnl_home() / "data"
     if request.download:
         download(request.dataset, root=request.root or downloads, split=split)
-    own = request.classes is not None and split == request.split
+    own = split == request.split
+    if own and request.dataset == "folder" and request.csv is None and request.classes is None:
+        if request.root is None:
+            msg = "data set 'folder' needs --root, the folder that holds its images"
+            raise DatasetError(msg)
+        return read_unlabelled(request.root, split=split)
     return open_image_set(
         request.dataset,
         root=request.root,

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from fsnl.cache.errors import MismatchError
+from fsnl.cache.errors import EncoderError, MismatchError
 from fsnl.cache.schema import DatasetInfo, LabelsUsed, Preprocessing
 from fsnl.cache.whole_file import write_whole
 from fsnl.pipeline.encoders.checkpoint_file import read_content
+from fsnl.pipeline.encoders.own_checkpoint import CHECKPOINT_FORMAT, CHECKPOINT_VERSION
 from fsnl.pipeline.pretrain.recipe import TrainingRecipe
 
-CHECKPOINT_FORMAT = "fsnl.checkpoint"
-CHECKPOINT_VERSION = 1
+_ADVICE = "use another --out, or --force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,26 +120,35 @@ def load(path: Path, identity: Identity) -> tuple[Standing, dict[str, Any]]:
         How far it is, and the whole content, for `state_dict` and `optimizer`.
 
     Raises:
-        EncoderError: no such file, or one that cannot be read.
-        MismatchError: a checkpoint of something else; each field that differs is named.
+        MismatchError: something else, or damaged; of another training each field that differs is named.
     """
-    content = read_content(path)
+    try:
+        content = read_content(path)
+    except EncoderError as error:
+        raise MismatchError(path, f"is no checkpoint of fsnl-pretrain, or damaged; {_ADVICE}") from error
     if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
-        raise MismatchError(path, "is no checkpoint of fsnl-pretrain; use another --out, or --force")
+        raise MismatchError(path, f"is no checkpoint of fsnl-pretrain; {_ADVICE}")
     if content.get("format_version") != CHECKPOINT_VERSION:
         found = f"format_version {content.get('format_version')}, this fsnl reads {CHECKPOINT_VERSION}"
         raise MismatchError(path, f"{found}; update fsnl, or use another --out")
-    differing = _differences(content, identity)
+    try:
+        differing = _differences(content, identity)
+        standing = _standing(content)
+    except (LookupError, TypeError, ValueError) as error:
+        raise MismatchError(path, f"is no whole checkpoint of fsnl-pretrain; {_ADVICE}") from error
     if differing:
-        raise MismatchError(path, f"made with {'; '.join(differing)}; use another --out, or --force")
-    standing = Standing(
+        raise MismatchError(path, f"made with {'; '.join(differing)}; {_ADVICE}")
+    return standing, content
+
+
+def _standing(content: dict[str, Any]) -> Standing:
+    return Standing(
         steps=content["steps"],
         losses=tuple(content["losses"]),
         partial=content["partial_loss"],
         labels_used=LabelsUsed(**content["labels_used"]),
         checks=tuple((int(epoch), first, second) for epoch, first, second in content["checks"]),
     )
-    return standing, content
 
 
 def _differences(content: dict[str, Any], identity: Identity) -> list[str]:
