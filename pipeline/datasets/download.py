@@ -6,7 +6,7 @@ import io
 import shutil
 import sys
 import tarfile
-import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from http.client import HTTPException
@@ -17,36 +17,58 @@ from fsnl.cache.errors import DatasetError
 from fsnl.pipeline.datasets.cifar100 import ARCHIVE, FOLDER, PARTS
 from fsnl.pipeline.datasets.guess import kind_of_file
 from fsnl.pipeline.datasets.names import printable
+from fsnl.pipeline.datasets.part_folder import part_folder
 from fsnl.pipeline.datasets.registry import DOWNLOADABLE, lies_there
 
 _MEMBERS = (*PARTS, "meta")
 
+# How long processes wait for the one that downloads, and how often they look.
+WAIT_SECONDS, _POLL_SECONDS = 1800.0, 0.2
 
-def download(name: str, *, root: Path, split: str) -> None:
+
+def download(name: str, *, root: Path, split: str, leads: bool = True) -> None:
     """Have a data set at a root: returns at once where it lies there already, in whatever layout.
 
     Args:
         name: of the data set.
         root: where it is, or goes.
         split: the split that is wanted.
+        leads: whether this process, of several that want the same, gets it; others wait until it is there.
 
     Raises:
-        DatasetError: one that has no publisher to get it from, or as `download_cifar100`.
+        DatasetError: one that has no publisher to get it from, one that was waited for and did not come, or
+            as `download_cifar100`.
     """
     if name not in DOWNLOADABLE:
         msg = (
             f"--download gets {' and '.join(DOWNLOADABLE)}; get {name} by other means and name it with --root"
         )
         raise DatasetError(msg)
-    if not lies_there(name, root, split):
+    if not leads:
+        _await(name, root=root, split=split)
+    elif not lies_there(name, root, split):
         download_cifar100(root)
+
+
+def _await(name: str, *, root: Path, split: str) -> None:
+    """Wait until another process has put a data set at a root."""
+    began = time.monotonic()
+    while not lies_there(name, root, split):
+        if time.monotonic() - began > WAIT_SECONDS:
+            msg = (
+                f"{printable(root)}: {name} has not come in the {WAIT_SECONDS:.0f} s since rank 0 was to "
+                "download it there; name a --root that all machines share"
+            )
+            raise DatasetError(msg)
+        time.sleep(_POLL_SECONDS)
 
 
 def download_cifar100(root: Path) -> None:
     """Have ROOT/cifar-100-python, of about 180 MB; returns at once where it is there already.
 
     The archive goes to a hidden folder in ROOT, is compared with the published MD5, unpacked and moved to
-    its place. Whatever happens before that leaves nothing behind.
+    its place. Whatever happens before that leaves nothing behind, but for a `kill -9` or a machine that goes
+    down: what these leave, the next download removes.
 
     Args:
         root: the folder to put it in; it is made where it does not exist.
@@ -62,19 +84,13 @@ def download_cifar100(root: Path) -> None:
         raise DatasetError(msg)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=root))
+        with part_folder(root, name=FOLDER) as aside:
+            _fetch(aside)
+            _unpack(aside)
+            _move(aside / FOLDER, root / FOLDER)
     except OSError as error:
-        msg = f"{printable(root)}: cannot be written: {error.strerror}; name another --root"
+        msg = f"{printable(root)}: cannot be written: {error.strerror}; nothing was kept; name another --root"
         raise DatasetError(msg) from error
-    try:
-        _fetch(aside)
-        _unpack(aside)
-        _move((aside / FOLDER), root / FOLDER)
-    except OSError as error:
-        msg = f"{printable(root)}: cannot be written: {error.strerror}; nothing was kept"
-        raise DatasetError(msg) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _fetch(folder: Path) -> None:

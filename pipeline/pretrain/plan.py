@@ -17,6 +17,7 @@ from fsnl.pipeline.encoders.recipes import (
 from fsnl.pipeline.pretrain.model import network_name
 from fsnl.pipeline.pretrain.recipe import TrainingRecipe, default_rate
 from fsnl.pipeline.pretrain.request import PretrainRequest
+from fsnl.pipeline.sharding.ranks import this_rank
 
 
 def open_split(request: PretrainRequest, split: str) -> ImageSet:
@@ -29,7 +30,8 @@ def open_split(request: PretrainRequest, split: str) -> ImageSet:
     """
     downloads = fsnl_home() / "data"
     if request.download:
-        download(request.dataset, root=request.root or downloads, split=split)
+        root = request.root or downloads
+        download(request.dataset, root=root, split=split, leads=this_rank().leads)
     own = split == request.split
     if own and request.dataset == "folder" and request.csv is None and request.classes is None:
         if request.root is None:
