@@ -20,6 +20,7 @@ from fsnl.cache.arrays import U8
 from fsnl.cache.errors import (
     DatasetError,
     EncoderError,
+    EpisodeError,
     FsnlError,
     HeldError,
     MismatchError,
@@ -194,7 +195,7 @@ def test_it_learns_to_tell_images_apart(tmp_path: Path) -> None:
     assert losses[-1] < 0.6 * losses[0]
 
 
-@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"encoder": "resnet10:8"}])
+@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"encoder": "resnet10:4"}])
 def test_other_arithmetic_and_networks_train_too(
     changes: dict[str, Any], photos: Path, tmp_path: Path
 ) -> None:
@@ -354,7 +355,7 @@ def test_weights_that_are_not_finite_are_not_saved(
     def spoiling(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
         loss = train_step(trainer, images, step=step)
         if step == N_STEPS - 1:  # the last gradient: no loss will tell
-            trainer.model.projector[0].weight.data[0, 0] = float("nan")
+            next(trainer.model.parameters()).data.fill_(float("nan"))
         return loss
 
     out = tmp_path / "out.pt"
@@ -481,6 +482,26 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(EncoderError, match="--batch-size 8 is not a multiple of the 3 processes"):
         pretrain(tiny_request(photos), out=tmp_path / "out.pt", running=RUNNING)
+
+
+def test_processes_that_nothing_connects_are_refused(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(FsnlError, match=r"the 2 processes are not connected: .*; start them with torchrun"):
+        pretrain(tiny_request(photos), out=tmp_path / "out.pt", running=RUNNING)
+    assert alone_in(tmp_path) == []
+
+
+def test_a_val_split_that_gives_no_episodes_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    root = tmp_path / "splits"
+    write(root / "train", plain_names(), pictures())
+    write(root / "val", plain_names(95, n_classes=5), pictures(95))
+    with pytest.raises(EpisodeError, match="class 'a' has 19 images"):
+        pretrain(tiny_request(root), out=tmp_path / "out.pt", running=replace(RUNNING, check_val=True))
+    assert alone_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.nn import functional as collective
 
+from fsnl.cache.errors import FsnlError
+from fsnl.pipeline.encoders.network import first_line
 from fsnl.pipeline.sharding.ranks import Rank
 
 T = TypeVar("T")
@@ -16,13 +18,22 @@ T = TypeVar("T")
 
 @contextmanager
 def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
-    """The processes that `torchrun` started, connected while the block runs; nothing for a process alone."""
+    """The processes that `torchrun` started, connected while the block runs; nothing for a process alone.
+
+    Raises:
+        FsnlError: they cannot be connected.
+    """
     if rank.world_size == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:
+        reason = f"the {rank.world_size} processes are not connected: {first_line(error)}"
+        msg = f"{reason}; start them with torchrun"
+        raise FsnlError(msg) from error
     try:
         yield
     finally:

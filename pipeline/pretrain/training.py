@@ -27,7 +27,13 @@ from fsnl.pipeline.pretrain.process import computing_threads, writing_alone
 from fsnl.pipeline.pretrain.request import PretrainRequest, PretrainRunning
 from fsnl.pipeline.pretrain.saved import Identity, Standing, load, save
 from fsnl.pipeline.pretrain.step import Trainer, new_trainer, train_step
-from fsnl.pipeline.pretrain.val_check import N_CENTRE, N_EPISODES, embedded, few_shot_accuracies
+from fsnl.pipeline.pretrain.val_check import (
+    N_CENTRE,
+    N_EPISODES,
+    check_episodes,
+    embedded,
+    few_shot_accuracies,
+)
 from fsnl.pipeline.sharding.ranks import this_rank
 
 # What no training may look at.
@@ -69,9 +75,11 @@ def pretrain(
 
     Raises:
         DatasetError, EncoderError: images or a network that cannot be used.
+        EpisodeError: a val split that gives no episodes to check the network on.
         MismatchError: a checkpoint of another training at `out`; it names each field.
         OccupiedError: something else at `out`.
         HeldError: another run is writing it.
+        FsnlError: a loss or a weight that is not finite, processes that cannot be connected.
         WriteError: no permission, no space.
     """
     running, rank = running or PretrainRunning(), this_rank()
@@ -84,6 +92,8 @@ def pretrain(
     check_vacant(out, overwrite=True)
     image_set = open_split(request, request.split)
     val = open_split(request, _VAL) if running.check_val else None
+    if val is not None:
+        check_episodes(val)
     preprocessing = planned_preprocessing(request, image_set)
     recipe = planned_recipe(request, preprocessing)
     n_images = len(image_set.listing.image_ids)

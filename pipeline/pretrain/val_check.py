@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from fsnl.cache.arrays import F32
+from fsnl.cache.schema import Episodes
 from fsnl.pipeline.classifiers.base import decide
 from fsnl.pipeline.classifiers.prototype_cosine import prototype_cosine_scores
 from fsnl.pipeline.datasets.base import ImageSet
@@ -18,6 +19,15 @@ _N_WAY, _N_SHOTS, _N_QUERY = 5, (1, 5), 15
 N_CENTRE = 2000
 
 _BATCH = 256
+
+
+def check_episodes(val: ImageSet) -> None:
+    """Refuse a split before anything is trained.
+
+    Raises:
+        EpisodeError: fewer than five classes, or a class with fewer than 20 images.
+    """
+    _episodes(val, n_shot=max(_N_SHOTS), n_episodes=1)
 
 
 def few_shot_accuracies(trainer: Trainer, val: ImageSet, centre: F32, *, workers: int) -> tuple[float, float]:
@@ -37,15 +47,7 @@ def few_shot_accuracies(trainer: Trainer, val: ImageSet, centre: F32, *, workers
     embeddings = embedded(trainer, val, rows, workers=workers) - centre
     accuracies = []
     for n_shot in _N_SHOTS:
-        episodes = sample_episodes(
-            val.listing.labels,
-            n_way=_N_WAY,
-            n_shot=n_shot,
-            n_query=_N_QUERY,
-            n_episodes=N_EPISODES,
-            seed=0,
-            class_names=val.listing.class_names,
-        )
+        episodes = _episodes(val, n_shot=n_shot, n_episodes=N_EPISODES)
         n_right = 0
         for support, query in zip(episodes.support, episodes.query, strict=True):
             scores = prototype_cosine_scores(embeddings[support][None], embeddings[query.ravel()][None])
@@ -53,6 +55,18 @@ def few_shot_accuracies(trainer: Trainer, val: ImageSet, centre: F32, *, workers
             n_right += int((decide(scores)[0] == ways).sum())
         accuracies.append(n_right / (N_EPISODES * _N_WAY * _N_QUERY))
     return accuracies[0], accuracies[1]
+
+
+def _episodes(val: ImageSet, *, n_shot: int, n_episodes: int) -> Episodes:
+    return sample_episodes(
+        val.listing.labels,
+        n_way=_N_WAY,
+        n_shot=n_shot,
+        n_query=_N_QUERY,
+        n_episodes=n_episodes,
+        seed=0,
+        class_names=val.listing.class_names,
+    )
 
 
 def embedded(trainer: Trainer, image_set: ImageSet, rows: "range | list[int]", *, workers: int) -> F32:
