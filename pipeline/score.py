@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +10,17 @@ import numpy as np
 from fsnl.cache.arrays import F32
 from fsnl.cache.episode_file import check_fits, read_episode_file
 from fsnl.cache.errors import EpisodeError
-from fsnl.cache.fingerprint import episodes_sha256, queries_sha256
 from fsnl.cache.reader import FeatureStore
-from fsnl.cache.result_file import EpisodeSet, ResultFile, StoredRun, count_correct
-from fsnl.cache.schema import EncoderInfo, Episodes, Features, RunSummary, SpentLabels
+from fsnl.cache.result_file import EpisodeSet, ResultFile, StoredRun
+from fsnl.cache.schema import Episodes, Features
 from fsnl.pipeline.classifier_names import Names, build_classifiers, check_names
 from fsnl.pipeline.classifiers.base import Classifier
-from fsnl.pipeline.classifiers.engine import Prediction, predict
+from fsnl.pipeline.classifiers.engine import predict
 from fsnl.pipeline.cores import usable_cores
 from fsnl.pipeline.episodes import sample_episodes, sample_episodes_without_replacement
 from fsnl.pipeline.finite import images, zero_rows
 from fsnl.pipeline.fitting import transform
-from fsnl.pipeline.statistics import class_interval, episode_interval
+from fsnl.pipeline.summary import episode_set_of, run_on, setting_of
 from fsnl.pipeline.transforms.chain import parse_chain
 
 
@@ -89,7 +88,7 @@ def score_stores(
             n_threads=n_threads,
             progress=progress,
         )
-        for episode_set in (_episode_set(features, one) for one in drawn):
+        for episode_set in (episode_set_of(features, one) for one in drawn):
             sets.setdefault(episode_set.key, episode_set)
     return ResultFile(episode_sets=sets, runs=tuple(runs))
 
@@ -124,6 +123,7 @@ def score(
     built = build_classifiers(classifiers, episode_sets)
     for episodes in episode_sets:
         _check_episodes(episodes, features)
+    settings = [setting_of(store, features, episodes) for episodes in episode_sets]
     runs: list[list[StoredRun]] = [[] for _ in episode_sets]
     for steps in chains:
         made = transform(store, features, steps)
@@ -131,10 +131,9 @@ def score(
         answers = predict(
             made.embeddings, episode_sets, built, n_threads=n_threads or usable_cores(), progress=progress
         )
-        for mine, episodes, row, predictions in zip(runs, episode_sets, built, answers, strict=True):
+        for mine, setting, row, predictions in zip(runs, settings, built, answers, strict=True):
             for classifier, prediction in zip(row, predictions, strict=True):
-                run = _run(store, features, episodes, made.name, classifier.name, prediction=prediction)
-                mine.append(run)
+                mine.append(run_on(setting, prediction, transform=made.name, classifier=classifier.name))
     return [run for mine in runs for run in mine]
 
 
@@ -152,26 +151,15 @@ def _warn_of_zeros(
         warnings.warn(text, stacklevel=3)
 
 
-def encoder_label(encoder: EncoderInfo) -> str:
-    """One text that names an encoder in results, `torchvision:resnet18 random:0`."""
-    return encoder.name if encoder.weights in ("none", "unknown") else f"{encoder.name} {encoder.weights}"
-
-
 def _episodes(
     store: FeatureStore, features: Features, wanted: EpisodePlan | Sequence[Path]
 ) -> list[Episodes]:
     if isinstance(wanted, EpisodePlan):
-        sample = sample_episodes_without_replacement if wanted.without_replacement else sample_episodes
+        if wanted.without_replacement:
+            return [_drawn(features, wanted, n_shot) for n_shot in wanted.shots]
+        most = _drawn(features, wanted, max(wanted.shots))  # fewer shots are the first of these
         return [
-            sample(
-                features.labels,
-                n_way=wanted.n_way,
-                n_shot=n_shot,
-                n_query=wanted.n_query,
-                n_episodes=wanted.n_episodes,
-                seed=wanted.seed,
-                class_names=features.class_names,
-            )
+            replace(most, support=np.ascontiguousarray(most.support[:, :, :n_shot]))
             for n_shot in wanted.shots
         ]
     read = []
@@ -182,66 +170,17 @@ def _episodes(
     return read
 
 
-def _episode_set(features: Features, episodes: Episodes) -> EpisodeSet:
-    return EpisodeSet(
-        episodes=episodes,
-        labels=features.labels,
+def _drawn(features: Features, plan: EpisodePlan, n_shot: int) -> Episodes:
+    sample = sample_episodes_without_replacement if plan.without_replacement else sample_episodes
+    return sample(
+        features.labels,
+        n_way=plan.n_way,
+        n_shot=n_shot,
+        n_query=plan.n_query,
+        n_episodes=plan.n_episodes,
+        seed=plan.seed,
         class_names=features.class_names,
-        image_ids=features.image_ids,
-        labels_sha256=features.labels_sha256,
     )
-
-
-def _run(
-    store: FeatureStore,
-    features: Features,
-    episodes: Episodes,
-    transform_name: str,
-    classifier: str,
-    *,
-    prediction: Prediction,
-) -> StoredRun:
-    correct = count_correct(prediction.ways)
-    total, right = episodes.query.size, int(correct.sum(dtype=np.int64))
-    per_episode = correct.sum(axis=1, dtype=np.int64) / (episodes.n_way * episodes.n_query)
-    interval = episode_interval(per_episode)
-    over_classes = class_interval(per_episode, episodes.classes)
-    header, preprocessing = store.header, store.header.preprocessing
-    summary = RunSummary(
-        store=str(store.path),
-        dataset=header.dataset.name,
-        split=features.split,
-        encoder=encoder_label(header.encoder),
-        embedding_dim=features.embeddings.shape[1],
-        image_size=None if preprocessing is None else preprocessing.crop,
-        n_way=episodes.n_way,
-        n_shot=episodes.n_shot,
-        n_query=episodes.n_query,
-        n_episodes=episodes.n_episodes,
-        seed=episodes.seed,
-        sampling=episodes.sampling,
-        labels_sha256=features.labels_sha256,
-        queries_sha256=queries_sha256(episodes),
-        episodes_sha256=episodes_sha256(episodes),
-        classifier=classifier,
-        transform=transform_name,
-        accuracy=right / total,
-        total_correct=right,
-        total_queries=total,
-        sd=interval.sd,
-        ci95=interval.half_width,
-        ci95_reason=interval.reason,
-        ci95_class=over_classes.half_width,
-        ci95_class_reason=over_classes.reason,
-        labels_used=SpentLabels(
-            train=header.encoder.labels_used.train,
-            val=header.encoder.labels_used.val,
-            support_per_episode=episodes.n_way * episodes.n_shot,
-        ),
-        seconds=prediction.seconds,
-    )
-    key = _episode_set(features, episodes).key
-    return StoredRun(summary=summary, episodes=key, predictions=prediction.ways, correct=correct)
 
 
 def _check_episodes(episodes: Episodes, features: Features) -> None:

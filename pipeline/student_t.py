@@ -1,7 +1,7 @@
 """Student's t by its incomplete beta function, in plain Python.
 
-SciPy has the same as `scipy.special.stdtr` and `stdtrit`, which the tests compare with; to import that costs a
-command 0.3 s, as much as all else that scoring loads.
+SciPy has the same as `scipy.special.stdtr` and `stdtrit`, which the tests compare with; importing that costs
+a command 0.3 s, as much as all else that scoring loads.
 """
 
 import itertools

@@ -12,8 +12,11 @@ from fsnl.cache.errors import ScoringError
 from fsnl.cache.schema import Episodes
 from fsnl.pipeline.classifiers import engine
 from fsnl.pipeline.classifiers.base import decide_with_ties
+from fsnl.pipeline.classifiers.block import Block, Buffers
 from fsnl.pipeline.classifiers.engine import predict
+from fsnl.pipeline.classifiers.faiss_search import squared_distances
 from fsnl.pipeline.classifiers.registry import build_classifier
+from fsnl.pipeline.classifiers.rows import prepare
 from fsnl.pipeline.classifiers.similarity import product_error
 from fsnl.pipeline.episodes import sample_episodes
 from fsnl.pipeline.score import score
@@ -210,6 +213,45 @@ def test_near_ties_are_decided_as_in_float64(name: str) -> None:
     embeddings = near.astype(np.float32)
     got, wanted = answers(embeddings, LABELS, drawn(), name), precise(embeddings, drawn(), name)
     assert (got == wanted).all()
+
+
+def lengths_to_three(dim: int, *, n_directions: int, seed: int = 0) -> F32:
+    """Rows along a few directions but for a few units of rounding, one to three times as long."""
+    rng = np.random.default_rng(seed)
+    directions = rng.normal(size=(n_directions, dim))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    rows = directions[rng.integers(0, n_directions, len(LABELS))] * rng.uniform(1, 3, (len(LABELS), 1))
+    rows *= 1 + 2.0**-20 * rng.integers(-4, 5, size=rows.shape)
+    return rows.astype(np.float32)
+
+
+def test_near_ties_are_decided_as_in_float64_where_searching_and_cosines_share_a_product() -> None:
+    embeddings, sets = lengths_to_three(300, n_directions=8), [drawn(1), drawn(4)]
+    rows = prepare(embeddings)
+    assert rows.centre is None
+    assert 1 < rows.square_ratio <= engine.MOST_SQUARE_RATIO
+    names = [name for name in ALL if name not in ("knn:3", "logistic")]
+    wanted = [precise(embeddings, one, name) for one in sets for name in names]
+    assert_same(all_ways(embeddings, sets, names, n_threads=2), wanted)
+
+
+@pytest.mark.parametrize("dim", [1, 64, 640, 20_000])
+def test_products_taken_from_distances_stay_within_the_bound_on_their_rounding(dim: int) -> None:
+    embeddings, episodes = lengths_to_three(dim, n_directions=30), drawn(3, n_episodes=4)
+    queries = episodes.query.reshape(4, -1)
+    block = Block(
+        prepare(embeddings),
+        episodes.support,
+        queries,
+        Buffers(4, n_way=5, n_shot=3, n_queries=queries.shape[1], dim=dim, centred=False),
+        search=squared_distances,
+        from_products=True,
+        from_distances=True,
+    )
+    support, query = embeddings[episodes.support].astype(np.float64), embeddings[queries].astype(np.float64)
+    exact = np.einsum("bwkd,bnd->bwkn", support, query)
+    lengths = np.linalg.norm(support, axis=-1)[..., None] * np.linalg.norm(query, axis=-1)[:, None, None]
+    assert (np.abs(block.products - exact) / lengths).max() <= block.product_rounding
 
 
 def test_more_neighbours_than_supports_are_refused() -> None:

@@ -44,8 +44,10 @@ MAY_IMPORT = {
     },
     "fsnl.pipeline.score": {
         *("fsnl.cache", "fsnl.pipeline.cores", "fsnl.pipeline.finite", "fsnl.pipeline.fitting", *PURE),
-        *("fsnl.pipeline.classifier_names", "fsnl.pipeline.user_classifier"),
+        *("fsnl.pipeline.classifier_names", "fsnl.pipeline.user_classifier", "fsnl.pipeline.summary"),
     },
+    # What a run is stored as.
+    "fsnl.pipeline.summary": {"fsnl.cache", *PURE},
     # What a transform is fitted on, which embeddings cannot be scored, published protocols, users' code.
     "fsnl.pipeline.fitting": {"fsnl.cache", "fsnl.pipeline.finite", *PURE},
     "fsnl.pipeline.finite": VALUES,

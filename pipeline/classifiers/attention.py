@@ -5,7 +5,7 @@ import numpy as np
 from fsnl.cache.arrays import Floats
 from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
-from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
 # exp of anything within this is far from the ends of float32.
 SAFE_EXPONENT = 60.0
@@ -39,9 +39,8 @@ def attention_answer(block: Block, *, scale: float) -> Answer:
     if scale > SAFE_EXPONENT:
         weights -= weights.max(axis=(1, 2), keepdims=True)
     np.exp(weights, out=weights)
-    dim = block.query.shape[-1]
     # exp turns an error of its argument into a relative one; sums of positive terms keep that.
-    rounding = scale * (product_error(dim) + 4 * UNIT) + (8 + block.n_shot) * UNIT
+    rounding = scale * (block.product_rounding + 4 * UNIT) + (8 + block.n_shot) * UNIT
     return rank(weights.sum(axis=2), relative=2 * rounding)
 
 

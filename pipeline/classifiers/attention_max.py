@@ -5,7 +5,7 @@ import numpy as np
 from fsnl.cache.arrays import Floats
 from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
-from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
 
 def attention_max_scores(support: Floats, query: Floats) -> Floats:
@@ -26,7 +26,7 @@ def attention_max_scores(support: Floats, query: Floats) -> Floats:
 
 def attention_max_answer(block: Block) -> Answer:
     """The same from a block's cosines."""
-    rounding = product_error(block.query.shape[-1]) + 4 * UNIT
+    rounding = block.product_rounding + 4 * UNIT
     return rank(block.cosines.max(axis=2), absolute=2 * rounding)
 
 

@@ -1,6 +1,6 @@
 """A block of episodes in the cache: gathered once, and what several classifiers need computed once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -8,8 +8,11 @@ import numpy as np
 
 from fsnl.cache.arrays import F32, F64, I64
 from fsnl.pipeline.classifiers.rows import Rows
+from fsnl.pipeline.classifiers.similarity import UNIT, product_error
 
-Shared: TypeAlias = Literal["cosines", "prototype_products", "centred_prototype_products", "centred"]
+Shared: TypeAlias = Literal[
+    "cosines", "distances", "prototype_products", "centred_prototype_products", "centred"
+]
 
 
 class Buffers:
@@ -41,7 +44,9 @@ class Block:
         support_rows: (B, W, K) int64.
         query_rows: (B, n) int64.
         buffers: where to gather to.
+        search: supports (B, m, D) and queries (B, n, D), centred, to squared distances (B, n, m).
         from_products: take prototype products from those of the supports, which somebody asks for anyway.
+        from_distances: take the products of the supports from the distances, likewise.
         parent: a block with the same queries whose first shots these are.
     """
 
@@ -52,14 +57,18 @@ class Block:
         query_rows: I64,
         buffers: Buffers,
         *,
+        search: Callable[[F32, F32], F32],
         from_products: bool,
+        from_distances: bool,
         parent: "Block | None" = None,
     ) -> None:
         self.rows = rows
         self.support_rows = support_rows
         self.query_rows = query_rows
         self._buffers = buffers
+        self._search = search
         self._from_products = from_products
+        self._from_distances = from_distances
         self._parent = parent
         n_block, self.n_way, self.n_shot = support_rows.shape
         self.support: F32 = buffers.support[:n_block, :, : self.n_shot]
@@ -90,7 +99,9 @@ class Block:
             self.support_rows[:, :, :n_shot],
             self.query_rows,
             self._buffers,
+            search=self._search,
             from_products=self._from_products,
+            from_distances=self._from_distances,
             parent=self,
         )
 
@@ -113,10 +124,13 @@ class Block:
         return support, query
 
     @cached_property
-    def flat_centred_support(self) -> F32:
-        """(B, W * K, D), C-contiguous."""
-        support = np.ascontiguousarray(self.centred[0])
-        return support.reshape(len(support), -1, support.shape[-1])
+    def distances(self) -> F32:
+        """(B, n, W, K), squared L2 of the centred queries and supports."""
+        if self._parent is not None:
+            return self._parent.distances[..., : self.n_shot]
+        support, query = self.centred
+        found = self._search(support.reshape(len(support), -1, support.shape[-1]), query)
+        return found.reshape(*found.shape[:2], *self.support.shape[1:3])
 
     @cached_property
     def query_squares(self) -> F32:
@@ -132,11 +146,29 @@ class Block:
     @cached_property
     def products(self) -> F32:
         """(B, W, K, n), inner products as the rows lie."""
+        product: F32
         if self._parent is not None:
             return self._parent.products[:, :, : self.n_shot]
+        if self._from_distances:  # the search has multiplied already: |x|^2 + |y|^2 - 2xy
+            squares = self.rows.squares
+            product = squares[self.support_rows][..., None] + squares[self.query_rows][:, None, None]
+            product -= self.distances.transpose(0, 2, 3, 1)
+            product *= np.float32(0.5)
+            return product
         flat = self.support.reshape(len(self.support), -1, self.support.shape[-1])
-        product: F32 = np.matmul(flat, self.query.swapaxes(1, 2))
+        product = np.matmul(flat, self.query.swapaxes(1, 2))
         return product.reshape(*self.support.shape[:3], -1)
+
+    @property
+    def product_rounding(self) -> float:
+        """Bound on the rounding of all products here, relative to |x| |y|.
+
+        Those from distances take over the rounding of squared norms, in FAISS and here, and of three
+        additions, all relative to |x|^2 + |y|^2.
+        """
+        error = product_error(self.query.shape[-1])
+        ratio = self.rows.square_ratio
+        return error + UNIT + ratio * (error + 5 * UNIT) if self._from_distances else error
 
     @cached_property
     def inverse_query_norms(self) -> F32:

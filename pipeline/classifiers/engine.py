@@ -14,15 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fsnl.cache.arrays import F32, F64, I64, Unsigned
+from fsnl.cache.arrays import F32, Unsigned
 from fsnl.cache.schema import Episodes
 from fsnl.pipeline.classifiers import faiss_search
-from fsnl.pipeline.classifiers.base import Answer, Classifier, decide, decide_with_ties
+from fsnl.pipeline.classifiers.base import Classifier, decide
 from fsnl.pipeline.classifiers.block import Block, Buffers, Shared
+from fsnl.pipeline.classifiers.close_calls import CloseCalls
 from fsnl.pipeline.classifiers.rows import Rows, prepare
 
-# Gathered embeddings per block and thread: a part of the last cache; 2 to 16 MiB make little difference.
-BLOCK_BYTES = 8 << 20
+# Gathered embeddings per block and thread. They should fit the last cache, yet each block costs about 150 calls
+# of NumPy: of 1 to 32 MiB, 16 were fastest, by a sixth before 8, on two cores with 32 MiB of cache.
+BLOCK_BYTES = 16 << 20
+# Products are taken from distances where no two rows' |x|^2 + |y|^2 exceeds 2 |x| |y| by this factor: their
+# rounding is up to 1 + this times that of a product (twice, of rows about as long), so more are scored again.
+MOST_SQUARE_RATIO = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +118,21 @@ class _Work:
         most = episode_sets[0]
         dtype = np.min_scalar_type(most.n_way - 1)
         self._ways = [[np.empty(most.query.shape, dtype) for _ in row] for row in classifiers]
+        asked = set(itertools.chain.from_iterable(_shared(row) for row in classifiers))
+        self._from_products = "cosines" in asked
+        # One multiplication for those who search and those who take cosines, where it costs no digits.
+        near = rows.centre is None and rows.square_ratio <= MOST_SQUARE_RATIO
+        self._from_distances = near and {"cosines", "distances"} <= asked
         # What each set's classifiers share, and who: its computation is charged to them in equal parts.
-        self._users: list[dict[Shared, list[int]]] = [
-            {name: [j for j, c in enumerate(row) if name in c.shared] for name in _shared(row)}
-            for row in classifiers
-        ]
-        self._from_products = any("cosines" in users for users in self._users)
+        self._users = [self._who_shares(row) for row in classifiers]
         per_episode = most.n_way * (most.n_shot + most.n_query) * rows.embeddings[:1].nbytes
         self._n_block = min(most.n_episodes, max(1, BLOCK_BYTES // max(1, per_episode)))
+
+    def _who_shares(self, row: Sequence[Classifier]) -> dict[Shared, list[int]]:
+        users = {name: [j for j, c in enumerate(row) if name in c.shared] for name in _shared(row)}
+        if self._from_distances and {"distances", "cosines"} <= users.keys():
+            users["distances"] = sorted({*users["distances"], *users["cosines"]})
+        return users
 
     def run(self, n_threads: int) -> list[list[Prediction]]:
         """All blocks; each worker takes the next one left."""
@@ -136,7 +148,7 @@ class _Work:
             for i, row in enumerate(self._ways)
         ]
 
-    def _worker(self, starts: deque[int]) -> list[F64]:
+    def _worker(self, starts: deque[int]) -> list[list[float]]:
         """Blocks until none is left; returns busy seconds per set and classifier."""
         try:
             return self._blocks(starts)
@@ -144,7 +156,7 @@ class _Work:
             starts.clear()  # the other workers stop too
             raise
 
-    def _blocks(self, starts: deque[int]) -> list[F64]:
+    def _blocks(self, starts: deque[int]) -> list[list[float]]:
         most = self._sets[0]
         buffers = Buffers(
             self._n_block,
@@ -154,58 +166,70 @@ class _Work:
             dim=self._rows.embeddings.shape[1],
             centred=self._rows.centre is not None,
         )
-        seconds = [np.zeros(len(row)) for row in self._classifiers]
+        seconds = [[0.0] * len(row) for row in self._classifiers]
+        calls = [[CloseCalls() for _ in row] for row in self._classifiers]
         while starts:
             try:
                 start = starts.popleft()
             except IndexError:  # the last one went to another worker meanwhile
                 break
             block = slice(start, min(start + self._n_block, most.n_episodes))
-            self._block(block, buffers, seconds)
+            self._block(block, buffers, calls, seconds)
             self._progress(block.stop - block.start)
+        self._settle(calls, seconds)
         return seconds
 
-    def _block(self, part: slice, buffers: Buffers, seconds: list[F64]) -> None:
+    def _block(
+        self,
+        part: slice,
+        buffers: Buffers,
+        calls: list[list[CloseCalls]],
+        seconds: list[list[float]],
+    ) -> None:
         most = self._sets[0]
         queries = most.query[part].reshape(part.stop - part.start, -1)
         began = time.perf_counter()
-        block = Block(self._rows, most.support[part], queries, buffers, from_products=self._from_products)
+        block = Block(
+            self._rows,
+            most.support[part],
+            queries,
+            buffers,
+            search=faiss_search.squared_distances,
+            from_products=self._from_products,
+            from_distances=self._from_distances,
+        )
         gathering = (time.perf_counter() - began) / sum(map(len, self._classifiers))
         for i, row in enumerate(self._classifiers):
             some = block.first_shots(self._sets[i].n_shot)
-            seconds[i] += gathering
             for name, users in self._users[i].items():
                 began = time.perf_counter()
                 some.prime([name])
-                seconds[i][users] += (time.perf_counter() - began) / len(users)
+                spent = (time.perf_counter() - began) / len(users)
+                for j in users:
+                    seconds[i][j] += spent
             for j, classifier in enumerate(row):
                 began = time.perf_counter()
-                ways = answer(some, classifier)
+                if classifier.fast is None:
+                    ways = decide(classifier.scores(*some.originals()))
+                else:
+                    quick = classifier.fast(some)
+                    ways = quick.ways
+                    if most.n_way > 1:
+                        calls[i][j].put_off(part.start, quick.close)
                 self._ways[i][j][part] = ways.reshape(-1, most.n_way, most.n_query)
+                seconds[i][j] += gathering + time.perf_counter() - began
+
+    def _settle(self, calls: list[list[CloseCalls]], seconds: list[list[float]]) -> None:
+        for i, row in enumerate(self._classifiers):
+            for j, classifier in enumerate(row):
+                began = time.perf_counter()
+                calls[i][j].settle(self._ways[i][j], self._rows.embeddings, self._sets[i], classifier)
                 seconds[i][j] += time.perf_counter() - began
 
 
 def _shared(classifiers: Iterable[Classifier]) -> list[Shared]:
-    """What they share, cosines first: others may be taken from them."""
-    return sorted(set(itertools.chain.from_iterable(c.shared for c in classifiers)), key="cosines".__ne__)
-
-
-def answer(block: Block, classifier: Classifier) -> I64:
-    """Ways answered by one classifier for a block, (B, n) int64."""
-    if classifier.fast is None:
-        return decide(classifier.scores(*block.originals()))
-    quick = classifier.fast(block)
-    if block.n_way > 1:
-        _settle(block, classifier, quick)
-    return quick.ways
-
-
-def _settle(block: Block, classifier: Classifier, quick: Answer) -> None:
-    """Score close calls again in float64, from the embeddings as they came."""
-    embeddings = block.rows.embeddings
-    for episode in np.flatnonzero(quick.close.any(axis=1)):
-        picked = np.flatnonzero(quick.close[episode])
-        support = embeddings[block.support_rows[episode]].astype(np.float64)
-        query = embeddings[block.query_rows[episode, picked]].astype(np.float64)
-        scores = classifier.scores(support[None], query[None])[0]  # (picked, W)
-        quick.ways[episode, picked] = decide_with_ties(scores, unit=classifier.unit)
+    """What they share; first what others may be taken from."""
+    order: dict[Shared, int] = {"distances": 0, "cosines": 1}
+    return sorted(
+        set(itertools.chain.from_iterable(c.shared for c in classifiers)), key=lambda name: order.get(name, 2)
+    )

@@ -1,20 +1,20 @@
 """The one door to FAISS: exact nearest neighbours by squared L2, on checked arrays, in one thread.
 
-FAISS has two ways: a direct kernel that sums squared differences, and |x|^2 + |y|^2 - 2xy by its BLAS, which
-loses digits on data far from the origin and with them the order of near ties. Callers centre the data and
-settle near ties in float64, so the faster one may serve: the direct kernel for few supports, else the BLAS.
+The search comes in the two halves that FAISS's own knn has: all distances, |x|^2 + |y|^2 - 2xy by its BLAS,
+and its heaps, which keep the nearest. So the distances are computed once for all who search: several
+classifiers, and several numbers of shots whose supports nest. That formula loses digits on data far from the
+origin and with them the order of near ties: callers centre the data and settle near ties in float64.
 Tried, two neighbours of 75 queries of 640 dimensions, microseconds of one core per episode with 5 and with 25
-supports (NumPy's product of the same shapes: 35 and 67):
+supports (NumPy's product of the same shapes: 35 and 61):
 
-    knn_L2sqr, direct kernel                          45   178
-    knn_L2sqr, its BLAS                               60    88
+    pairwise_L2sqr                                    45    74
+    the heaps, all episodes of a block in one call     3    11
+    knn_L2sqr, its direct kernel                      46   172
+    knn_L2sqr, its BLAS                               48    94
     knn_L2sqr_by_idx, supports not gathered           46   199
-    pairwise_L2sqr, which leaves the search to us     44    70
     faiss.knn, the Python function, the better way    49    98
     an IndexFlatL2 for each episode, likewise         65   122
     one for 20 episodes, searched by IDSelectorRange 106   186
-
-With 21,168 dimensions knn_L2sqr takes 1.6 and 6.5 ms directly, 2.1 and 3.1 ms by BLAS.
 """
 
 from collections.abc import Iterator
@@ -24,55 +24,73 @@ import numpy as np
 
 from fsnl.cache.arrays import F32, I64, Bool
 
-# Up to so many supports the direct kernel is faster than the BLAS.
-DIRECT_SUPPORTS = 10
-# FAISS compares queries (or queries times dimensions, by version) with its threshold.
-_ALWAYS_DIRECT = np.iinfo(np.int32).max
-_ALWAYS_BLAS = 1
-
 
 def use_one_thread() -> None:
     """Keep FAISS to one thread in the calling thread; the setting does not reach threads started later."""
     faiss.omp_set_num_threads(1)
 
 
-def nearest(support: F32, query: F32, *, n_neighbours: int) -> tuple[F32, I64]:
-    """Nearest supports of each query, episode by episode.
+def squared_distances(support: F32, query: F32) -> F32:
+    """Squared L2 distances of each query to the supports of its episode.
 
     Args:
         support: (B, m, D) float32, C-contiguous.
         query: (B, n, D) likewise.
-        n_neighbours: 1..m.
 
     Returns:
-        Squared distances (B, n, n_neighbours) float32, ascending, and positions 0..m-1 likewise, int64; where
-        a distance is not finite the position is -1. The order of near ties is FAISS's.
+        (B, n, m) float32; rounding may make the least ones negative.
 
     Raises:
         ValueError: shapes, dtypes or order do not fit.
     """
-    _check(support, query, n_neighbours=n_neighbours)
+    _check(support, query)
     n_block, m, dim = support.shape
     n = query.shape[1]
-    distances = np.empty((n_block, n, n_neighbours), np.float32)
-    positions = np.empty((n_block, n, n_neighbours), np.int64)
-    # One setting for the process: another thread may change it, which costs time and no digit that matters.
-    faiss.cvar.distance_compute_blas_threshold = _ALWAYS_DIRECT if m <= DIRECT_SUPPORTS else _ALWAYS_BLAS
+    distances = np.empty((n_block, n, m), np.float32)
     # Addresses, episode after episode: faiss.swig_ptr on slices would take as long as a small search.
-    floats, integers = faiss.cast_integer_to_float_ptr, faiss.cast_integer_to_idx_t_ptr
-    xs, ys, ds, ps = (_addresses(array) for array in (query, support, distances, positions))
-    for x, y, d, p in zip(xs, ys, ds, ps, strict=True):
-        faiss.knn_L2sqr(floats(x), floats(y), dim, n, m, n_neighbours, floats(d), integers(p))
-    return distances, positions
+    pointer = faiss.cast_integer_to_float_ptr
+    for x, y, d in zip(*(_addresses(array) for array in (query, support, distances)), strict=True):
+        faiss.pairwise_L2sqr(dim, n, pointer(x), m, pointer(y), pointer(d))
+    return distances
 
 
-def _addresses(array: F32 | I64) -> range:
+def nearest(distances: F32, *, n_neighbours: int) -> tuple[F32, I64]:
+    """The nearest of each query.
+
+    Args:
+        distances: (B, n, m) float32, from `squared_distances`.
+        n_neighbours: 1..m.
+
+    Returns:
+        Distances (B, n, n_neighbours) float32, ascending, and positions 0..m-1 likewise, int64; where a
+        distance is not finite the position is -1. The order of near ties is FAISS's.
+
+    Raises:
+        ValueError: more neighbours than there are.
+    """
+    n_block, n, m = distances.shape
+    if not 1 <= n_neighbours <= m:
+        msg = f"n_neighbours is {n_neighbours}, needed 1 to {m}"
+        raise ValueError(msg)
+    given = np.ascontiguousarray(distances, dtype=np.float32)
+    least = np.empty((n_block, n, n_neighbours), np.float32)
+    positions = np.empty((n_block, n, n_neighbours), np.int64)
+    heaps = faiss.float_maxheap_array_t()
+    heaps.nh, heaps.k = n_block * n, n_neighbours
+    heaps.val, heaps.ids = faiss.swig_ptr(least), faiss.swig_ptr(positions)
+    heaps.heapify()
+    heaps.addn(m, faiss.swig_ptr(given))
+    heaps.reorder()
+    return least, positions
+
+
+def _addresses(array: F32) -> range:
     """Where each episode of a C-contiguous array starts."""
     first, step = array.ctypes.data, array.strides[0]
     return range(first, first + len(array) * step, step)
 
 
-def _check(support: F32, query: F32, *, n_neighbours: int) -> None:
+def _check(support: F32, query: F32) -> None:
     for name, array in (("support", support), ("query", query)):
         if array.ndim != 3 or array.dtype != np.float32 or not array.flags.c_contiguous:
             shape = f"{array.dtype} {array.shape}"
@@ -83,9 +101,6 @@ def _check(support: F32, query: F32, *, n_neighbours: int) -> None:
         raise ValueError(msg)
     if len(support) != len(query):
         msg = f"support has {len(support)} episodes, query {len(query)}"
-        raise ValueError(msg)
-    if not 1 <= n_neighbours <= support.shape[1]:
-        msg = f"n_neighbours is {n_neighbours}, needed 1 to {support.shape[1]}"
         raise ValueError(msg)
 
 

@@ -63,9 +63,10 @@ def k_nearest_answer(block: Block, *, n_neighbours: int) -> Answer:
     Close where rounding could have exchanged the last neighbour and the first that is left out, or could
     have decided between two classes of as many votes.
     """
-    support = block.flat_centred_support
-    n_found = min(n_neighbours + 1, support.shape[1])
-    distances, positions = nearest(support, block.centred[1], n_neighbours=n_found)
+    n_supports = block.n_way * block.n_shot
+    distances = block.distances.reshape(*block.query_rows.shape, n_supports)
+    n_found = min(n_neighbours + 1, n_supports)
+    distances, positions = nearest(distances, n_neighbours=n_found)
     ways = positions[..., :n_neighbours] // block.n_shot
     kept = distances[..., :n_neighbours].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -87,6 +88,6 @@ def k_nearest(n_neighbours: int) -> Classifier:
         name=f"knn:{n_neighbours}",
         scores=lambda support, query: k_nearest_scores(support, query, n_neighbours=n_neighbours),
         fast=lambda block: k_nearest_answer(block, n_neighbours=n_neighbours),
-        shared=frozenset({"centred"}),
+        shared=frozenset({"distances"}),
         min_supports=n_neighbours,
     )

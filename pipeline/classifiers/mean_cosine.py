@@ -5,7 +5,7 @@ import numpy as np
 from fsnl.cache.arrays import Floats
 from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
-from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
 
 def mean_cosine_scores(support: Floats, query: Floats) -> Floats:
@@ -27,7 +27,7 @@ def mean_cosine_scores(support: Floats, query: Floats) -> Floats:
 
 def mean_cosine_answer(block: Block) -> Answer:
     """The same from a block's cosines."""
-    rounding = product_error(block.query.shape[-1]) + (4 + block.n_shot) * UNIT
+    rounding = block.product_rounding + (4 + block.n_shot) * UNIT
     return rank(block.cosines.mean(axis=2), absolute=2 * rounding)
 
 

@@ -35,10 +35,11 @@ def first_within_ties(distances: F64) -> I64:
 
 def nearest_neighbour_answer(block: Block) -> Answer:
     """The same by exact search with FAISS in float32; close where the nearest two are within rounding."""
-    support = block.flat_centred_support
-    distances, positions = nearest(support, block.centred[1], n_neighbours=min(2, support.shape[1]))
+    n_supports = block.n_way * block.n_shot
+    distances = block.distances.reshape(*block.query_rows.shape, n_supports)
+    distances, positions = nearest(distances, n_neighbours=min(2, n_supports))
     ways = positions[..., 0] // block.n_shot
-    if support.shape[1] == 1:
+    if n_supports == 1:
         return Answer(ways=ways, close=np.zeros(ways.shape, dtype=np.bool_))
     close = indistinct(distances[..., 0], distances[..., 1], block)
     close |= positions[..., 1] < 0
@@ -59,5 +60,5 @@ def nearest_neighbour() -> Classifier:
         name="1nn",
         scores=nearest_neighbour_scores,
         fast=nearest_neighbour_answer,
-        shared=frozenset({"centred"}),
+        shared=frozenset({"distances"}),
     )

@@ -5,7 +5,7 @@ import numpy as np
 from fsnl.cache.arrays import Floats
 from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
-from fsnl.pipeline.classifiers.similarity import UNIT, VANISHING, product_error, squared_distances
+from fsnl.pipeline.classifiers.similarity import UNIT, VANISHING, squared_distances
 
 
 def prototype_scores(support: Floats, query: Floats) -> Floats:
@@ -31,7 +31,7 @@ def prototype_answer(block: Block) -> Answer:
     squares = np.einsum("bwd,bwd->bw", prototypes, prototypes)
     scores = 2 * block.centred_prototype_products - squares[:, :, None]
     # The products' error is relative to |q| |s|, at most the mean of the squares, for every support s.
-    rounding = product_error(block.query.shape[-1]) + (4 + block.n_shot) * UNIT
+    rounding = block.product_rounding + (4 + block.n_shot) * UNIT
     absolute = 4 * rounding * (block.query_squares + block.largest_support_square) + VANISHING
     return rank(scores, absolute=absolute)
 

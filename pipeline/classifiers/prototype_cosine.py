@@ -5,7 +5,7 @@ import numpy as np
 from fsnl.cache.arrays import Floats
 from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
-from fsnl.pipeline.classifiers.similarity import UNIT, cosines, product_error
+from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
 
 def prototype_cosine_scores(support: Floats, query: Floats) -> Floats:
@@ -35,7 +35,7 @@ def prototype_cosine_answer(block: Block) -> Answer:
         # The products' error is relative to the supports' norms, which may be far above the prototype's.
         largest = block.rows.squares[block.support_rows].max(axis=2)  # (B, W)
         stretch = (np.sqrt(largest) * inverse).max(axis=1)
-        rounding = product_error(block.query.shape[-1]) + (8 + block.n_shot) * UNIT
+        rounding = block.product_rounding + (8 + block.n_shot) * UNIT
         return rank(scores, absolute=4 * rounding * stretch[:, None])
 
 

@@ -32,6 +32,8 @@ class Rows:
         centred_squares: (N,) float32, squared norm of the scaled and centred rows.
         inverse_norms: (N,) float32, 1 / norm of the scaled rows; 0 for a zero row, whose cosines are 0; NaN
             for rows that float32 cannot compare.
+        square_ratio: the largest (|x|^2 + |y|^2) / (2 |x| |y|) of two rows, 1 where all are as long; infinite
+            where one is zero.
     """
 
     embeddings: F32
@@ -40,6 +42,7 @@ class Rows:
     squares: F32
     centred_squares: F32
     inverse_norms: F32
+    square_ratio: float
 
 
 def prepare(embeddings: F32) -> Rows:
@@ -59,7 +62,13 @@ def prepare(embeddings: F32) -> Rows:
         squares=squares.astype(np.float32),
         centred_squares=centred.astype(np.float32),
         inverse_norms=inverse.astype(np.float32),
+        square_ratio=_square_ratio(norms),
     )
+
+
+def _square_ratio(norms: F64) -> float:
+    shortest, longest = float(norms.min(initial=np.inf)), float(norms.max(initial=0.0))
+    return (longest / shortest + shortest / longest) / 2 if shortest > 0 else np.inf
 
 
 def squared_norms(embeddings: F32, *, scale: float = 1.0, centre: F32 | None = None) -> F64:

@@ -116,7 +116,7 @@ def _draw(
 def _maps(results: "Mapping[str, ResultFile]", stores: tuple[Path, ...]) -> "list[tuple[str, Features]]":
     from fsnl.cache.errors import MismatchError
     from fsnl.cache.reader import open_store
-    from fsnl.pipeline.score import encoder_label
+    from fsnl.pipeline.summary import encoder_label
 
     wanted = {run.summary.labels_sha256 for content in results.values() for run in content.runs}
     found = []
