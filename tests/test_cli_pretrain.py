@@ -93,7 +93,7 @@ def test_another_training_at_the_same_path_is_refused(photos: Path, tmp_path: Pa
         (
             ("--encoder", "resnet11"),
             1,
-            "unknown encoder 'fsnl:resnet11'; there are fsnl:resnet10, fsnl:conv4",
+            "unknown network 'resnet11'; give resnet10 or conv4, with :WIDTH, or torchvision:NAME",
         ),
         (("--encoder", "torchvision:no"), 1, "has no classification network 'no'"),
         (("--batch-size", "64"), 1, "20 images fill no batch of 64; use a smaller --batch-size"),

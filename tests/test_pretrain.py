@@ -507,7 +507,7 @@ def test_a_val_split_that_gives_no_episodes_is_refused_before_anything_is_traine
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder": "pixels"}, "unknown encoder 'fsnl:pixels'"),
+        ({"encoder": "pixels"}, "unknown network 'pixels'; give resnet10 or conv4"),
         ({"encoder": "torchvision:resnet81"}, "has no classification network 'resnet81'"),
         (
             {"image_size": 8},

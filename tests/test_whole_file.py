@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsnl.cache.errors import OccupiedError, WriteError
-from fsnl.cache.whole_file import write_whole
+from fsnl.cache.whole_file import remove_leftovers, write_whole
 
 
 def names(folder: Path) -> list[str]:
@@ -113,3 +113,14 @@ def test_a_name_as_long_as_a_file_system_takes_is_taken(letter: str, tmp_path: P
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="could not be written: File name too long"):
         write_whole(tmp_path / ("a" * 300), b"1", overwrite=False)
+
+
+def test_what_killed_writers_of_this_very_file_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "net[1].pt"
+    (tmp_path / ".net[1].pt.ab_12xyz.part").touch()
+    others = [".net[1].pt.lock", ".net1.pt.ab_12xyz.part", "net[1].pt.ab_12xyz.part", ".net[1].pt.x.part"]
+    for name in others:
+        (tmp_path / name).touch()
+    remove_leftovers(path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(others)
+    remove_leftovers(tmp_path / "nowhere" / "net.pt")

@@ -53,7 +53,11 @@ def network_name(encoder: str) -> str:
     """
     if encoder.startswith(_TORCHVISION):
         return encoder
-    network = parse_small(encoder.removeprefix("fsnl:"))
+    try:
+        network = parse_small(encoder.removeprefix("fsnl:"))
+    except EncoderError as error:
+        message = f"unknown network {encoder!r}; give resnet10 or conv4, with :WIDTH, or torchvision:NAME"
+        raise EncoderError(message) from error
     return f"{network.name}:{network.width or network.default_width}"
 
 

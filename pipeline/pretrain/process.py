@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fsnl.cache.holder import held, this_process
+from fsnl.cache.whole_file import remove_leftovers
 from fsnl.pipeline.sharding.ranks import Rank
 
 
@@ -40,4 +41,5 @@ def writing_alone(out: Path, rank: Rank, *, take_over: bool) -> Iterator[None]:
         name = f"{name[:50]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
     lock = out.with_name(f".{name}.lock")
     with held(lock, this_process(job=rank.job), target=out, take_over=take_over):
+        remove_leftovers(out)
         yield
