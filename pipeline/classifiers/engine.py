@@ -22,7 +22,7 @@ from fsnl.pipeline.classifiers.block import Block, Buffers, Shared
 from fsnl.pipeline.classifiers.close_calls import CloseCalls
 from fsnl.pipeline.classifiers.rows import Rows, prepare
 
-# Gathered embeddings per block and thread. They should fit the last cache, yet each block costs about 150 calls
+# Gathered embeddings per block and thread. They should fit the last cache, yet a block costs about 150 calls
 # of NumPy: of 1 to 32 MiB, 16 were fastest, by a sixth before 8, on two cores with 32 MiB of cache.
 BLOCK_BYTES = 16 << 20
 # Products are taken from distances where no two rows' |x|^2 + |y|^2 exceeds 2 |x| |y| by this factor: their
