@@ -154,7 +154,7 @@ CALLS: list[tuple[Arguments, int, str]] = [
     (("score", "tiny.h5", "--seed", "x"), 2, "'--seed': 'x' is not a valid integer range"),
     (("score", "tiny.h5", "--format", "xml"), 2, "'xml' is not one of 'table', 'json'"),
     (("score", "tiny.h5", "--way", "7"), 1, "has 6 classes, fewer than n_way = 7; ask for fewer ways"),
-    (("score", "tiny.h5"), 1, r"class 'class-000' has 12 images, fewer than n_shot \+ n_query = 1 \+ 15"),
+    (("score", "tiny.h5"), 1, r"class 'class-000' has 12 images, fewer than n_shot \+ n_query = 5 \+ 15"),
     (("score", "tiny.h5", "--split", "val"), 1, "tiny.h5: has no split 'val', only test; extract it with"),
     (("score", "tiny.h5", "--query", "2", "--classifier", "2nn"), 1, "no classifier '2nn', there are 1nn"),
     (("score", "nan.h5", "--query", "2"), 1, r"1 of 72 embeddings hold NaN or infinity \('class-001/00017"),

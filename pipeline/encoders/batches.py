@@ -51,9 +51,8 @@ def check_batches(
     for rows in batches:
         if rows and not (0 <= min(rows) and max(rows) < n_images):
             split = image_set.listing.split
-            message = (
-                f"rows {min(rows)} to {max(rows)}: the images of split {split!r} are 0 to {n_images - 1}"
-            )
+            reach = f"rows {min(rows)} to {max(rows)} reach outside"
+            message = f"{reach} the {n_images} images of split {split!r}"
             raise ValueError(message)
     check_preprocessing(preprocessing)
 
