@@ -80,10 +80,38 @@ def test_another_training_at_the_same_path_is_refused(photos: Path, tmp_path: Pa
     assert out.read_bytes() != before
 
 
+def test_images_of_a_test_split_are_never_taken_with_others(tmp_path: Path) -> None:
+    root = image_folder(tmp_path / "photos", {"ape": 9}, folder="train", side=8)
+    image_folder(root, {"owl": 9}, folder="test", side=8, seed=1)
+    image_folder(root, {"x": 1}, folder="misc", side=8, seed=2)
+    outcome = fsnl("pretrain", *call(root, tmp_path / "net.pt"))
+    assert_refused(
+        outcome, r"photos: 'test', 'train' may be a split, or a class as 'misc'; move what does not"
+    )
+    (root / "misc" / "x" / "000.png").unlink()
+    assert "train: 9 images below" in done("pretrain", *call(root, tmp_path / "net.pt")).stderr
+
+
+def test_a_folder_without_splits_has_no_val_to_check_on(tmp_path: Path) -> None:
+    root = image_folder(tmp_path / "photos", dict.fromkeys("abcde", 20), side=8)
+    outcome = fsnl("pretrain", *call(root, tmp_path / "net.pt", "--check-val"))
+    assert_refused(outcome, r"photos: no split 'val', which --check-val needs")
+
+
+def test_extraction_tells_that_a_training_has_not_ended(photos: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half.pt"
+    done("pretrain", *call(photos, half, "--stop-after", "1"))
+    images = ("--dataset", "folder", "--root", photos, "--encoder", f"checkpoint:{half}")
+    outcome = done("extract", *images, "--out", tmp_path / "s.h5")
+    assert "warning: half.pt is of a training that has not ended, 1 of 2 epochs" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "code", "reason"),
     [
         (("--split", "test"), 1, "split 'test' holds the novel classes"),
+        (("--split", "Novel"), 1, "split 'Novel' holds the novel classes"),
+        (("--split", "val", "--check-val"), 1, "--check-val is for trainings on another split than val"),
         (("--split", "base"), 1, r"no split 'base'; there are 'test', 'train', 'val'"),
         (("--temperature", "0"), 2, "0.0 is not a positive number"),
         (("--learning-rate", "nan"), 2, "nan is not a positive number"),
@@ -111,9 +139,9 @@ def test_a_wrong_call_is_one_line(
 def test_a_real_network_learns_what_pixels_do_not_tell(
     materialise: Callable[..., Path], tmp_path: Path
 ) -> None:
-    root = materialise("cifar-fs-folders", "--per-class", "40")
+    root = materialise("cifar-fs-folders", "--per-class", "20")
     images = ("--dataset", "cifar-fs", "--root", root)
-    recipe = ("--encoder", "conv4:16", "--epochs", "4", "--batch-size", "128")
+    recipe = ("--encoder", "conv4:16", "--epochs", "4", "--batch-size", "64")
     done("pretrain", *images, *recipe, "--out", tmp_path / "net.pt")
     losses = torch.load(tmp_path / "net.pt", weights_only=True)["losses"]
     assert losses[-1] < losses[0] - 0.5

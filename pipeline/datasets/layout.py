@@ -58,18 +58,27 @@ def find_layout(root: Path, split: str) -> Layout:
 def find_images(root: Path, split: str) -> Path:
     """The folder whose images, at whatever depth, are those of one split: ROOT/<split>, or ROOT itself.
 
-    The first it is where ROOT holds a folder of that name, and every other folder in ROOT that holds images
-    has the name of a split too.
+    The first it is where ROOT holds a folder with the name of a split, the other where it holds none. Where
+    such a folder lies beside others that hold images, it may be a split or a class: neither is guessed, for
+    images of a test split would be taken with the others.
 
     Raises:
-        DatasetError: ROOT is no folder, cannot be read, or holds other splits than this one.
+        DatasetError: ROOT is no folder, cannot be read, holds other splits than this one, or splits beside
+            other folders of images.
     """
     _require_folder(root)
     split = one_spelling(split)
     names = {one_spelling(entry.name): entry.name for entry in visible(root) if is_folder(entry)}
-    splits = sorted(name for name in names if _is_split(name, split))
-    if any(name not in splits and holds_image(root / names[name]) for name in names) or not splits:
+    splits = sorted(name for name in names if _is_split(name, split) and holds_image(root / names[name]))
+    if not splits:
         return root
+    others = sorted(name for name in names if name not in splits and holds_image(root / names[name]))
+    if others:
+        msg = (
+            f"{printable(root)}: {some_of(splits)} may be a split, or a class as {some_of(others)}; move "
+            "what does not belong elsewhere, or name the folder of the images alone"
+        )
+        raise DatasetError(msg)
     if split not in splits:
         msg = f"{printable(root)}: no split {split!r}; there are {some_of(splits)}"
         raise DatasetError(msg)

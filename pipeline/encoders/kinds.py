@@ -26,6 +26,8 @@ def network_of_plan(
 ) -> Encoder:
     """Build, fill and try one network; arguments and errors are those of `registry.load_encoder`."""
     chosen = choose_device(device)
+    if weights.path is not None and (facts := own_facts(weights.path)) is not None and facts.note is not None:
+        note(facts.note)
     backbone = _backbone(spec, weights=weights, image_size=preprocessing.crop)
     for line in backbone.notes:
         note(line)

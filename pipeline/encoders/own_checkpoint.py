@@ -21,11 +21,13 @@ class OwnFacts:
         encoder: `resnet10:WIDTH`, `conv4:WIDTH` or `torchvision:NAME`.
         recipe: how images were prepared for it in training.
         labels_used: what its training cost.
+        note: a line for the user where the training has not ended, else None.
     """
 
     encoder: str
     recipe: Recipe
     labels_used: LabelsUsed
+    note: str | None = None
 
 
 def is_own(path: Path) -> bool:
@@ -64,7 +66,12 @@ def own_facts(path: Path) -> OwnFacts | None:
             mean=tuple(prepared["mean"]),
             std=tuple(prepared["std"]),
         )
-        return OwnFacts(content["encoder"], recipe, LabelsUsed(train=labels["train"], val=labels["val"]))
+        spent = LabelsUsed(train=labels["train"], val=labels["val"])
+        note = None
+        if "optimizer" in content:
+            done, n_epochs = len(content["losses"]), content["recipe"]["epochs"]
+            note = f"warning: {path.name} is of a training that has not ended, {done} of {n_epochs} epochs"
+        return OwnFacts(content["encoder"], recipe, spent, note)
     except (KeyError, TypeError) as error:
         message = f"{path}: a checkpoint of fsnl-pretrain without {error}; train it again"
         raise EncoderError(message) from error

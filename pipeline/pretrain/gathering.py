@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.nn import functional as collective
 
 from fsnl.cache.errors import FsnlError
 from fsnl.pipeline.encoders.network import first_line
@@ -44,7 +43,8 @@ def gathered(local: torch.Tensor, *, world_size: int) -> torch.Tensor:
     """(A, ...) of each process -> (A * world_size, ...) of all, by rank; gradients flow back to each."""
     if world_size == 1:
         return local
-    return torch.cat(list(collective.all_gather(local.contiguous())))  # type: ignore[no-untyped-call]
+    everybody: torch.Tensor = _Gathered.apply(local)
+    return everybody
 
 
 def averaged(values: Iterable[torch.Tensor], *, world_size: int) -> None:
@@ -120,5 +120,40 @@ class SharedBatchNorm(nn.Module):
         return normalised.to(inputs.dtype)
 
     def _mean_of_all(self, local: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor = collective.all_reduce(local)  # type: ignore[no-untyped-call]
+        total: torch.Tensor = _Summed.apply(local)
         return total / self.world_size
+
+
+# torch has the same as torch.distributed.nn.functional.all_gather and all_reduce, which are on their way out.
+
+
+class _Gathered(torch.autograd.Function):
+    """(A, ...) of each process -> those of all, in turn; the gradients that all have of them are summed."""
+
+    @staticmethod
+    def forward(ctx: Any, local: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, local.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+class _Summed(torch.autograd.Function):
+    """The sum over all processes; so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, local: torch.Tensor) -> torch.Tensor:
+        total = local.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total

@@ -6,6 +6,7 @@ from fsnl.cache.schema import Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.class_file import read_class_file
 from fsnl.pipeline.datasets.download import download
+from fsnl.pipeline.datasets.layout import find_layout
 from fsnl.pipeline.datasets.registry import open_image_set
 from fsnl.pipeline.datasets.unlabelled import read_unlabelled
 from fsnl.pipeline.encoders.recipes import (
@@ -18,6 +19,42 @@ from fsnl.pipeline.pretrain.model import network_name
 from fsnl.pipeline.pretrain.recipe import TrainingRecipe, default_rate
 from fsnl.pipeline.pretrain.request import PretrainRequest
 from fsnl.pipeline.sharding.ranks import this_rank
+
+# Splits that no training may look at, however their names are written.
+_NOVEL = frozenset(("test", "testing", "eval", "novel"))
+
+VAL = "val"
+
+
+def open_training_split(request: PretrainRequest) -> ImageSet:
+    """The images to learn from.
+
+    Raises:
+        DatasetError: a split of novel classes; else as `open_split`.
+    """
+    if request.split.lower() in _NOVEL:
+        what = "holds the novel classes that accuracies are measured on"
+        msg = f"split {request.split!r} {what}; train on another"
+        raise DatasetError(msg)
+    return open_split(request, request.split)
+
+
+def open_val_split(request: PretrainRequest) -> ImageSet:
+    """The images to check the network on.
+
+    Raises:
+        DatasetError: they would be those that are trained on; else as `open_split`.
+    """
+    if request.split == VAL:
+        msg = "--check-val is for trainings on another split than val, for it measures on that"
+        raise DatasetError(msg)
+    if request.dataset == "folder" and request.csv is None and request.root is not None:
+        if find_layout(request.root, VAL).folder == request.root:
+            msg = (
+                f"{request.root}: no split 'val', which --check-val needs: {request.root / 'val'}/<class>/..."
+            )
+            raise DatasetError(msg)
+    return open_split(request, VAL)
 
 
 def open_split(request: PretrainRequest, split: str) -> ImageSet:

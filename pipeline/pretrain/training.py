@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fsnl.cache.arrays import U8
-from fsnl.cache.errors import DatasetError, FsnlError
+from fsnl.cache.errors import FsnlError
 from fsnl.cache.hdf5 import check_vacant
 from fsnl.cache.schema import LabelsUsed
 from fsnl.pipeline.cores import usable_cores
@@ -22,7 +22,12 @@ from fsnl.pipeline.encoders.batches import prepared_batches
 from fsnl.pipeline.encoders.network import choose_device
 from fsnl.pipeline.pretrain.gathering import from_leader, process_group
 from fsnl.pipeline.pretrain.images import TrainingImages, identified
-from fsnl.pipeline.pretrain.plan import open_split, planned_preprocessing, planned_recipe
+from fsnl.pipeline.pretrain.plan import (
+    open_training_split,
+    open_val_split,
+    planned_preprocessing,
+    planned_recipe,
+)
 from fsnl.pipeline.pretrain.process import computing_threads, writing_alone
 from fsnl.pipeline.pretrain.request import PretrainRequest, PretrainRunning
 from fsnl.pipeline.pretrain.saved import Identity, Standing, load, save
@@ -36,11 +41,8 @@ from fsnl.pipeline.pretrain.val_check import (
 )
 from fsnl.pipeline.sharding.ranks import this_rank
 
-# What no training may look at.
-_NOVEL = "test"
-
-# What a check during training looks at, and how often.
-_VAL, _N_CHECKS = "val", 10
+# Checks on the val split in a whole training.
+_N_CHECKS = 10
 
 _SHOW_SECONDS = 0.2
 
@@ -85,13 +87,10 @@ def pretrain(
     running, rank = running or PretrainRunning(), this_rank()
     if not rank.leads:  # one voice is enough
         note, progress = _silent, _silent
-    if request.split == _NOVEL:
-        msg = f"split {_NOVEL!r} holds the novel classes that accuracies are measured on; train on another"
-        raise DatasetError(msg)
     device = choose_device(running.device)
     check_vacant(out, overwrite=True)
-    image_set = open_split(request, request.split)
-    val = open_split(request, _VAL) if running.check_val else None
+    image_set = open_training_split(request)
+    val = open_val_split(request) if running.check_val else None
     if val is not None:
         check_episodes(val)
     preprocessing = planned_preprocessing(request, image_set)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from fsnl.cache.arrays import F32
+from fsnl.cache.errors import EpisodeError
 from fsnl.cache.schema import Episodes
 from fsnl.pipeline.classifiers.base import decide
 from fsnl.pipeline.classifiers.prototype_cosine import prototype_cosine_scores
@@ -27,7 +28,11 @@ def check_episodes(val: ImageSet) -> None:
     Raises:
         EpisodeError: fewer than five classes, or a class with fewer than 20 images.
     """
-    _episodes(val, n_shot=max(_N_SHOTS), n_episodes=1)
+    try:
+        _episodes(val, n_shot=max(_N_SHOTS), n_episodes=1)
+    except EpisodeError as error:
+        message = f"--check-val cannot be done on split {val.listing.split!r}: {error}"
+        raise EpisodeError(message) from error
 
 
 def few_shot_accuracies(trainer: Trainer, val: ImageSet, centre: F32, *, workers: int) -> tuple[float, float]:
