@@ -56,7 +56,7 @@ def written_aside(
     check_vacant(path, overwrite=overwrite)
     aside = aside or _new_name(path)
     try:
-        with _write_errors(path):
+        with write_errors(path):
             with new_hdf5(
                 aside, libver="latest", alignment_threshold=1, alignment_interval=ALIGNMENT
             ) as file:
@@ -66,14 +66,14 @@ def written_aside(
                 set_text(file, "created", datetime.now(timezone.utc).isoformat(timespec="seconds"))
                 yield file
                 seal(file)
-            _publish(aside, path, overwrite=overwrite)
+            publish(aside, path, overwrite=overwrite)
     finally:
         aside.unlink(missing_ok=True)
 
 
 def check_vacant(path: Path, *, overwrite: bool) -> None:
     """Refuse early what cannot be written later: an occupied path, a missing or closed folder."""
-    with _write_errors(path):  # no permission to look, a name too long
+    with write_errors(path):  # no permission to look, a name too long
         is_folder, is_there, has_folder = path.is_dir(), path.exists(), path.parent.is_dir()
     if is_folder:
         raise OccupiedError(path, "is a folder; name a file")
@@ -96,7 +96,7 @@ def _new_name(path: Path) -> Path:
     return Path(name)
 
 
-def _publish(aside: Path, path: Path, *, overwrite: bool) -> None:
+def publish(aside: Path, path: Path, *, overwrite: bool) -> None:
     """Give the whole file its name, on disk before it is visible."""
     umask = os.umask(0)
     os.umask(umask)
@@ -116,7 +116,8 @@ def _publish(aside: Path, path: Path, *, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
+    """What the system refuses while the block writes a file, as `WriteError`."""
     try:
         yield
     except OSError as error:

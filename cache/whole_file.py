@@ -6,8 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from fsnl.cache.errors import WriteError
-from fsnl.cache.hdf5 import check_vacant
+from fsnl.cache.hdf5 import check_vacant, publish, write_errors
 
 # A name may have 255 bytes, and a character of it four.
 _KEPT = 50
@@ -34,19 +33,12 @@ def write_whole(path: Path, data: bytes, *, overwrite: bool) -> None:
         WriteError: no such folder, no permission, no space.
     """
     check_vacant(path, overwrite=overwrite)
-    try:
+    with write_errors(path):
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
         aside = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            aside.chmod(0o666 & ~umask)
-            aside.replace(path)
+            publish(aside, path, overwrite=overwrite)
         finally:
             aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise WriteError(path, f"could not be written: {error.strerror}") from error

@@ -13,7 +13,8 @@ from scipy.ndimage import gaussian_filter
 from torchvision.transforms.v2 import functional as library
 
 from fsnl.cache.arrays import F32
-from fsnl.pipeline.pretrain.views import VIEWS, Draws, blurred, cropped, distorted, draw_views, make_views
+from fsnl.pipeline.pretrain.request import VIEWS
+from fsnl.pipeline.pretrain.views import Draws, blurred, cropped, distorted, draw_views, make_views
 
 F64 = npt.NDArray[np.float64]
 

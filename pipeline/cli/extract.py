@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note
+from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
     from fsnl.pipeline.encoders.pooling import Pool
-
-PATH = click.Path(path_type=Path)
 
 
 @click.command(
@@ -31,7 +30,7 @@ PATH = click.Path(path_type=Path)
     help="digits (embedded); folder: ROOT/<split>/<class>/... or ROOT/<class>/...; or miniimagenet, "
     "cifar-fs, fc100, in whichever layout lies at ROOT.",
 )
-@click.option("--root", type=PATH, show_default="none", help="Where the images are.")
+@root_option
 @click.option("--split", "splits", multiple=True, default=("test",), help="Split to encode; repeatable.")
 @click.option(
     "--classes",
@@ -39,12 +38,7 @@ PATH = click.Path(path_type=Path)
     show_default="all",
     help="File of class names to keep: text, CSV or JSON list.",
 )
-@click.option(
-    "--csv",
-    type=PATH,
-    show_default="none",
-    help="Of folder: a list of its images, filename,label[,split], with paths from ROOT.",
-)
+@csv_option
 @click.option(
     "--skip-unreadable",
     is_flag=True,
@@ -94,7 +88,7 @@ PATH = click.Path(path_type=Path)
     show_default="the data set's own, else the encoder's",
     help="Side in pixels of what the encoder sees.",
 )
-@click.option("--device", default="auto", help="auto, cpu, cuda, cuda:INDEX or mps.")
+@device_option
 @click.option(
     "--precision",
     type=click.Choice(("fp32", "bf16", "fp16")),
@@ -115,7 +109,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--out", type=PATH, show_default="a file in $FSNL_HOME", help="Feature store to write.")
 @click.option("--force", is_flag=True, help="Replace what lies at --out.")
-@click.option("--take-over", is_flag=True, help="Go on although a run on another host seems to write --out.")
+@take_over_option
 @click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
 def main(
     *,

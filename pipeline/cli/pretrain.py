@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note
-
-PATH = click.Path(path_type=Path)
+from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
+from fsnl.pipeline.pretrain.request import VIEWS
 
 
 @click.command(
@@ -25,7 +25,7 @@ PATH = click.Path(path_type=Path)
     required=True,
     help="folder: ROOT/<split>/<class>/... or ROOT/<class>/...; or miniimagenet, cifar-fs, fc100.",
 )
-@click.option("--root", type=PATH, show_default="none", help="Where the images are.")
+@root_option
 @click.option("--split", default="train", help="Split whose images are seen; test is refused.")
 @click.option(
     "--classes",
@@ -33,12 +33,7 @@ PATH = click.Path(path_type=Path)
     show_default="all",
     help="File of the names of the classes whose images are seen: text, CSV or JSON list.",
 )
-@click.option(
-    "--csv",
-    type=PATH,
-    show_default="none",
-    help="Of folder: a list of its images, filename,label[,split], with paths from ROOT.",
-)
+@csv_option
 @click.option(
     "--download",
     is_flag=True,
@@ -52,7 +47,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--views",
-    type=click.Choice(("crop+color", "crop+blur", "color+blur", "crop+color+blur")),
+    type=click.Choice(VIEWS),
     default="crop+color",
     help="What makes two views of an image: resized crops (and mirroring), colour distortion, Gaussian blur.",
 )
@@ -89,7 +84,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--precision", type=click.Choice(("fp32", "bf16")), default="fp32", help="Arithmetic of the network."
 )
-@click.option("--device", default="auto", help="auto, cpu, cuda, cuda:INDEX or mps.")
+@device_option
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
@@ -109,7 +104,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--out", type=PATH, required=True, help="Checkpoint to write, after every epoch.")
 @click.option("--force", is_flag=True, help="Begin anew, whatever lies at --out.")
-@click.option("--take-over", is_flag=True, help="Go on although a run on another host seems to write --out.")
+@take_over_option
 @click.version_option(package_name="fsnl", message="%(prog)s %(version)s")
 def main(
     *,

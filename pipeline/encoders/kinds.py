@@ -6,7 +6,6 @@ from dataclasses import replace
 from fsnl.cache.schema import EncoderInfo, Preprocessing
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.network import choose_device, network_encoder
-from fsnl.pipeline.encoders.own_checkpoint import own_facts
 from fsnl.pipeline.encoders.pooling import Pool
 from fsnl.pipeline.encoders.readout import Backbone, Readout
 from fsnl.pipeline.encoders.specs import Spec, parse_small
@@ -26,8 +25,8 @@ def network_of_plan(
 ) -> Encoder:
     """Build, fill and try one network; arguments and errors are those of `registry.load_encoder`."""
     chosen = choose_device(device)
-    if weights.path is not None and (facts := own_facts(weights.path)) is not None and facts.note is not None:
-        note(facts.note)
+    if weights.facts is not None and weights.facts.note is not None:
+        note(weights.facts.note)
     backbone = _backbone(spec, weights=weights, image_size=preprocessing.crop)
     for line in backbone.notes:
         note(line)
@@ -38,8 +37,8 @@ def network_of_plan(
 
 
 def _backbone(spec: Spec, *, weights: Weights, image_size: int) -> Backbone:
-    if spec.kind == "checkpoint" and spec.path is not None and (facts := own_facts(spec.path)) is not None:
-        _, is_torchvision, network = facts.encoder.rpartition("torchvision:")
+    if spec.kind == "checkpoint" and weights.facts is not None:
+        _, is_torchvision, network = weights.facts.encoder.rpartition("torchvision:")
         # it says what it is; its name stays
         spec = replace(spec, kind="torchvision" if is_torchvision else "fsnl", network=network)
     if spec.kind == "torchvision":

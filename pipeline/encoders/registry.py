@@ -184,7 +184,7 @@ def _looked_up(spec: Spec, weights: Weights) -> Weights:
         facts = own_facts(weights.path)
         if facts is not None:
             labels = labels_of_own(facts, told=weights.labels_used, name=weights.name)
-            return replace(weights, recipe=facts.recipe, labels_used=labels)
+            return replace(weights, recipe=facts.recipe, labels_used=labels, facts=facts)
     if spec.kind == "torchvision" and weights.path is not None and weights.sha256 is not None:
         if not is_as_named(weights.path, sha256=weights.sha256):
             return weights

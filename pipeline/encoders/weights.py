@@ -45,6 +45,7 @@ class Weights:
         sha256: hex digest of the file.
         labels_used: what the training cost in labels.
         recipe: how the makers of the weights prepared their images, None where unknown.
+        facts: what a checkpoint of `fsnl-pretrain` says of itself, None for all others.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Weights:
     sha256: str | None = None
     labels_used: LabelsUsed = _NO_LABELS
     recipe: Recipe | None = None
+    facts: OwnFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class TrainingRecipe:
 
     Attributes:
         encoder: `resnet10`, `conv4` (either with `:WIDTH`) or `torchvision:NAME`.
-        views: one of `fsnl.pipeline.pretrain.views.VIEWS`.
+        views: one of `fsnl.pipeline.pretrain.request.VIEWS`.
         epochs: passes over the images; the learning rate reaches 0 at their end.
         batch_size: images per step, each in two views, over all processes.
         image_size: side in pixels of what the network sees.

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+# What two views of an image may be made by.
+VIEWS = ("crop+color", "crop+blur", "color+blur", "crop+color+blur")
+
 
 @dataclass(frozen=True, slots=True)
 class PretrainRequest:
@@ -16,7 +19,7 @@ class PretrainRequest:
         csv: a list of the images of `folder`, None for class folders.
         download: get the data set from its publisher where it is not there yet.
         encoder: `resnet10`, `conv4` (either with `:WIDTH`) or `torchvision:NAME`.
-        views: see `fsnl.pipeline.pretrain.views.VIEWS`.
+        views: one of `VIEWS`.
         epochs: passes over the images.
         batch_size: images per step, over all processes.
         image_size: side in pixels, None for the data set's own.

@@ -47,6 +47,13 @@ class Trainer:
     arithmetic: Callable[[], AbstractContextManager[object]]
     memory_format: torch.memory_format
 
+    def pixels(self, images: U8) -> torch.Tensor:
+        """(B, S, S, 3) uint8 -> (B, 3, S, S) float32 in [0, 1] on the device."""
+        batch = torch.from_numpy(np.require(images, requirements=["C", "W"]))
+        if self.device.type == "cuda":
+            batch = batch.pin_memory()
+        return batch.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+
     def part(self, n_images: int) -> slice:
         """The images of a batch that this process takes."""
         n_own = n_images // self.rank.world_size
@@ -145,10 +152,7 @@ def _layers_seeded(trainer: Trainer, *, step: int) -> Iterator[None]:
 
 def _two_views(trainer: Trainer, images: U8, *, step: int) -> torch.Tensor:
     """(2B, 3, S, S): one view of each image, then another of each, normalised."""
-    batch = torch.from_numpy(np.require(images, requirements=["C", "W"]))
-    if trainer.device.type == "cuda":
-        batch = batch.pin_memory()
-    pixels = batch.to(trainer.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+    pixels = trainer.pixels(images)
     randomness = trainer.recipe.view_randomness(step)
     own = trainer.part(trainer.recipe.batch_size)
     with torch.no_grad():

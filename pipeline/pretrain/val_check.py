@@ -82,7 +82,7 @@ def embedded(trainer: Trainer, image_set: ImageSet, rows: "range | list[int]", *
     try:
         decoded = prepared_batches(image_set, trainer.preprocessing, batches=batches, workers=workers)
         for images, _ in decoded:
-            pixels = torch.from_numpy(images).to(trainer.device).permute(0, 3, 1, 2).float().div_(255)
+            pixels = trainer.pixels(images)
             with torch.inference_mode(), trainer.arithmetic():
                 parts.append(backbone(pixels.sub_(trainer.mean).div_(trainer.std)).float().cpu().numpy())
     finally:

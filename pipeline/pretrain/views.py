@@ -16,8 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from fsnl.cache.arrays import F32
-
-VIEWS = ("crop+color", "crop+blur", "color+blur", "crop+color+blur")
+from fsnl.pipeline.pretrain.request import VIEWS
 
 # Share of the image's area, and width over height, of a crop.
 _AREA = (0.2, 1.0)
