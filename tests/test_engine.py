@@ -14,7 +14,6 @@ from fsnl.pipeline.classifiers import engine
 from fsnl.pipeline.classifiers.base import decide_with_ties
 from fsnl.pipeline.classifiers.block import Block, Buffers
 from fsnl.pipeline.classifiers.engine import predict
-from fsnl.pipeline.classifiers.faiss_search import squared_distances
 from fsnl.pipeline.classifiers.registry import build_classifier
 from fsnl.pipeline.classifiers.rows import prepare
 from fsnl.pipeline.classifiers.similarity import product_error
@@ -204,15 +203,37 @@ def test_any_number_of_ways_and_shots(name: str, n_way: int, n_shot: int) -> Non
     assert (answers(embeddings, LABELS, episodes, name) == precise(embeddings, episodes, name)).all()
 
 
+@pytest.mark.parametrize("n_shot", [1, 3])
 @pytest.mark.parametrize("name", [*ALL[:-1], "attention:30"])
-def test_near_ties_are_decided_as_in_float64(name: str) -> None:
+def test_near_ties_are_decided_as_in_float64(name: str, n_shot: int) -> None:
     """Supports that differ so little that their float32 products cannot tell."""
     rng = np.random.default_rng(0)
     near = np.repeat(rng.normal(size=(1, 300)), len(LABELS), axis=0)
     near *= 1 + 2.0**-17 * rng.integers(-4, 5, size=near.shape)
-    embeddings = near.astype(np.float32)
-    got, wanted = answers(embeddings, LABELS, drawn(), name), precise(embeddings, drawn(), name)
+    embeddings, episodes = near.astype(np.float32), drawn(n_shot)
+    got, wanted = answers(embeddings, LABELS, episodes, name), precise(embeddings, episodes, name)
     assert (got == wanted).all()
+
+
+@pytest.mark.parametrize(("n_shot", "in_place"), [(1, True), (2, False)])
+@pytest.mark.parametrize("name", ["1nn", "knn:3"])
+def test_queries_are_searched_where_they_lie_only_with_few_supports_and_nobody_else_there(
+    name: str, n_shot: int, *, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[Block] = []
+    really = engine.search_in_place
+
+    def noted(block: Block) -> F32:
+        searched.append(block)
+        return really(block)
+
+    monkeypatch.setattr(engine, "search_in_place", noted)
+    all_ways(some(), [drawn(n_shot)], [name])
+    assert bool(searched) is in_place
+    searched.clear()
+    all_ways(some(), [drawn(n_shot)], [name, "attention"])
+    all_ways(np.float32(1e18) * some(), [drawn(n_shot)], [name])
+    assert not searched
 
 
 def lengths_to_three(dim: int, *, n_directions: int, seed: int = 0) -> F32:
@@ -244,7 +265,8 @@ def test_products_taken_from_distances_stay_within_the_bound_on_their_rounding(d
         episodes.support,
         queries,
         Buffers(4, n_way=5, n_shot=3, n_queries=queries.shape[1], dim=dim, centred=False),
-        search=squared_distances,
+        search=engine.search_gathered,
+        queries_needed=True,
         from_products=True,
         from_distances=True,
     )

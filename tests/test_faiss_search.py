@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsnl.cache.arrays import F32
-from fsnl.pipeline.classifiers.faiss_search import nearest, squared_distances
+from fsnl.pipeline.classifiers.faiss_search import (
+    nearest,
+    squared_distances,
+    squared_distances_to_rows,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -19,13 +23,25 @@ def drawn(seed: int, *shape: int) -> F32:
 def test_distances_are_those_of_each_query_to_the_supports_of_its_episode(
     seed: int, n_block: int, m: int, n: int, dim: int
 ) -> None:
-    support, query = drawn(seed, n_block, m, dim), drawn(seed + 1, n_block, n, dim)
-    found = squared_distances(support, query)
+    support, embeddings = drawn(seed, n_block, m, dim), drawn(seed + 1, 20, dim)
+    rows = np.random.default_rng(seed).integers(0, 20, (n_block, n))
+    query = embeddings[rows]
     difference = query[:, :, None].astype(np.float64) - support[:, None]
     expected = (difference**2).sum(axis=-1)
-    assert found.shape == (n_block, n, m)
-    assert found.dtype == np.float32
-    assert np.abs(found - expected).max() < 1e-5 * (1 + expected.max())
+    for found in (
+        squared_distances(support, query),
+        squared_distances_to_rows(support, embeddings, rows),
+    ):
+        assert found.shape == (n_block, n, m)
+        assert found.dtype == np.float32
+        assert np.abs(found - expected).max() < 1e-5 * (1 + expected.max())
+
+
+def test_distances_to_rows_keep_their_digits_far_from_the_origin() -> None:
+    embeddings = (1e4 + np.random.default_rng(0).integers(0, 2, (6, 640))).astype(np.float32)
+    [found] = squared_distances_to_rows(embeddings[None, :2], embeddings, np.array([[2, 5]]))
+    expected = ((embeddings[[2, 5], None].astype(np.float64) - embeddings[:2]) ** 2).sum(axis=-1)
+    assert found.tolist() == expected.tolist()
 
 
 @given(seeds, st.integers(1, 30), st.data())
@@ -60,6 +76,17 @@ def test_arrays_that_faiss_would_misread_are_refused() -> None:
         squared_distances(support, np.ascontiguousarray(query[..., :3]))
     with pytest.raises(ValueError, match="support has 2 episodes, query 1"):
         squared_distances(support, query[:1])
+    embeddings, rows = drawn(2, 9, 4), np.zeros((2, 5), np.int64)
+    for wrong in (-1, 9):
+        rows[1, 2] = wrong
+        with pytest.raises(ValueError, match=f"query_rows are .*{wrong}.*, the embeddings have rows 0 to 8"):
+            squared_distances_to_rows(support, embeddings, rows)
+    with pytest.raises(ValueError, match="support has 2 episodes, query_rows 1"):
+        squared_distances_to_rows(support, embeddings, rows[:1])
+    with pytest.raises(ValueError, match="embeddings must be a C-contiguous float32 array of 2 axes"):
+        squared_distances_to_rows(support, embeddings[:, ::2], rows)
+    with pytest.raises(ValueError, match="support has 4 dimensions, embeddings 3"):
+        squared_distances_to_rows(support, drawn(2, 9, 3), rows)
     for n_neighbours in (0, 4):
         with pytest.raises(ValueError, match=f"n_neighbours is {n_neighbours}, needed 1 to 3"):
             nearest(squared_distances(support, query), n_neighbours=n_neighbours)

@@ -44,7 +44,8 @@ class Block:
         support_rows: (B, W, K) int64.
         query_rows: (B, n) int64.
         buffers: where to gather to.
-        search: supports (B, m, D) and queries (B, n, D), centred, to squared distances (B, n, m).
+        search: a block to the squared distances (B, n, m) of its queries and supports.
+        queries_needed: gather the queries too, which some searches do without.
         from_products: take prototype products from those of the supports, which somebody asks for anyway.
         from_distances: take the products of the supports from the distances, likewise.
         parent: a block with the same queries whose first shots these are.
@@ -57,7 +58,8 @@ class Block:
         query_rows: I64,
         buffers: Buffers,
         *,
-        search: Callable[[F32, F32], F32],
+        search: Callable[["Block"], F32],
+        queries_needed: bool,
         from_products: bool,
         from_distances: bool,
         parent: "Block | None" = None,
@@ -67,6 +69,7 @@ class Block:
         self.query_rows = query_rows
         self._buffers = buffers
         self._search = search
+        self._queries_needed = queries_needed
         self._from_products = from_products
         self._from_distances = from_distances
         self._parent = parent
@@ -74,10 +77,16 @@ class Block:
         self.support: F32 = buffers.support[:n_block, :, : self.n_shot]
         self.query: F32 = buffers.query[:n_block]
         if parent is None:
-            for wanted, array in ((support_rows, self.support), (query_rows, self.query)):
+            both = ((support_rows, self.support), (query_rows, self.query))
+            for wanted, array in both if queries_needed else both[:1]:
                 np.take(rows.embeddings, wanted, axis=0, out=array, mode="clip")
                 if rows.scale != 1.0:
                     array *= np.float32(rows.scale)
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self.rows.embeddings.shape[1])
 
     def originals(self) -> tuple[F32, F32]:
         """Support (B, W, K, D) and query (B, n, D) as they came, not to be written to."""
@@ -100,6 +109,7 @@ class Block:
             self.query_rows,
             self._buffers,
             search=self._search,
+            queries_needed=self._queries_needed,
             from_products=self._from_products,
             from_distances=self._from_distances,
             parent=self,
@@ -128,8 +138,7 @@ class Block:
         """(B, n, W, K), squared L2 of the centred queries and supports."""
         if self._parent is not None:
             return self._parent.distances[..., : self.n_shot]
-        support, query = self.centred
-        found = self._search(support.reshape(len(support), -1, support.shape[-1]), query)
+        found = self._search(self)
         return found.reshape(*found.shape[:2], *self.support.shape[1:3])
 
     @cached_property
@@ -155,7 +164,7 @@ class Block:
             product -= self.distances.transpose(0, 2, 3, 1)
             product *= np.float32(0.5)
             return product
-        flat = self.support.reshape(len(self.support), -1, self.support.shape[-1])
+        flat = self.support.reshape(len(self.support), -1, self.dim)
         product = np.matmul(flat, self.query.swapaxes(1, 2))
         return product.reshape(*self.support.shape[:3], -1)
 
@@ -166,7 +175,7 @@ class Block:
         Those from distances take over the rounding of squared norms, in FAISS and here, and of three
         additions, all relative to |x|^2 + |y|^2.
         """
-        error = product_error(self.query.shape[-1])
+        error = product_error(self.dim)
         ratio = self.rows.square_ratio
         return error + UNIT + ratio * (error + 5 * UNIT) if self._from_distances else error
 

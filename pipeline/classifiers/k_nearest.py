@@ -70,7 +70,7 @@ def k_nearest_answer(block: Block, *, n_neighbours: int) -> Answer:
     ways = positions[..., :n_neighbours] // block.n_shot
     kept = distances[..., :n_neighbours].astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        error = product_error(block.query.shape[-1]) + 4 * UNIT
+        error = product_error(block.dim) + 4 * UNIT
         each = error * (block.query_squares + block.largest_support_square + kept[..., -1])
         total = kept.sum(axis=2)
         # Of the fraction; where the total is no more than rounding, more than the fraction itself.

@@ -105,6 +105,6 @@ def linear_answer(block: Block, *, method: Method) -> Answer:
         scores = np.matmul(weights.astype(np.float32), block.centred[1].swapaxes(1, 2))  # (B, W, n)
         scores += bias.astype(np.float32)[:, :, None]
     largest = np.sqrt(np.einsum("bwd,bwd->bw", weights, weights).max(axis=1))[:, None]
-    error = product_error(block.query.shape[-1]) + 4 * UNIT
+    error = product_error(block.dim) + 4 * UNIT
     size = largest * np.sqrt(block.query_squares) + np.abs(bias).max(axis=1)[:, None]
     return rank(scores, absolute=2 * error * size + VANISHING)

@@ -48,7 +48,7 @@ def nearest_neighbour_answer(block: Block) -> Answer:
 
 def indistinct(near: F32, far: F32, block: Block) -> Bool:
     """(B, n), where rounding could have put a FAISS distance before another, `near` before `far`."""
-    error = product_error(block.query.shape[-1]) + 4 * UNIT
+    error = product_error(block.dim) + 4 * UNIT
     absolute = 2 * error * (block.query_squares + block.largest_support_square) + VANISHING
     with np.errstate(invalid="ignore"):  # FAISS's largest float for what it did not find
         return np.asarray(~(far - near > 2 * error * far + absolute))
