@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fsnl.cache.errors import PickleError
+from fsnl.cache.torch_files import unpacking_refused
 
 # How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
 _REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
@@ -17,8 +18,11 @@ def read_torch(path: Path) -> object:
     """What a file holds, each tensor as a NumPy array.
 
     Raises:
-        PickleError: not such a file, a damaged one, or one that asks for anything but tensors.
+        PickleError: not such a file, a damaged one, one that asks for anything but tensors, or that is made
+            to fill the memory.
     """
+    if refusal := unpacking_refused(path):
+        raise PickleError(path, refusal)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

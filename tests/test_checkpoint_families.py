@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -18,9 +19,10 @@ from torch import nn
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from fsnl.cache.arrays import F32
-from fsnl.cache.errors import EncoderError
+from fsnl.cache.errors import EncoderError, PickleError
 from fsnl.pipeline.encoders.registry import build_encoder, load_encoder, plan_encoder
 from fsnl.pipeline.encoders.resnet import ResNet, resnet10_layout
+from fsnl.pipeline.import_torch import read_torch
 
 State = dict[str, torch.Tensor]
 Content = Mapping[str, object]
@@ -536,6 +538,17 @@ def test_a_bomb_among_the_options_runs_nothing(network: nn.Module, tmp_path: Pat
     with pytest.raises(EncoderError, match=r"net\.pth: refused, for it would run (posix|nt)\.system while"):
         encode(f"checkpoint:{path}")
     assert not (tmp_path / "ran").exists()
+
+
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "net.pth"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("archive/data.pkl", "archive/data/0"):
+            archive.writestr(name, bytes(20_000_000))
+    with pytest.raises(EncoderError, match=r"net\.pth: refused, for its [\d,]+ bytes unpack to 40,000,000"):
+        encode(f"checkpoint:{path}")
+    with pytest.raises(PickleError, match=r"net\.pth: refused, for its [\d,]+ bytes unpack to 40,000,000"):
+        read_torch(path)
 
 
 def test_only_the_one_class_of_options_is_built(network: nn.Module, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "fsnl.pipeline.cores": set(),
     "fsnl.pipeline.datasets": VALUES | PICKLES,
     "fsnl.pipeline.encoders": {
-        *VALUES,
+        *(*VALUES, "fsnl.cache.torch_files"),
         *("fsnl.pipeline.datasets.base", "fsnl.pipeline.datasets.quiet", "fsnl.pipeline.cores"),
     },
     "fsnl.pipeline.sharding": {"fsnl.cache", *ENCODING},
@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "fsnl.pipeline.reanalysis": {"fsnl.cache", *PURE},
     "fsnl.pipeline.import_features": {"fsnl.cache", "fsnl.pipeline.import_layouts", "fsnl.pipeline.sharding"},
     "fsnl.pipeline.import_layouts": {"fsnl.cache", "fsnl.pipeline.import_torch"},
-    "fsnl.pipeline.import_torch": VALUES,
+    "fsnl.pipeline.import_torch": {"fsnl.cache.torch_files", *VALUES},
     "fsnl.pipeline.embedding_health": VALUES,
     "fsnl.pipeline.duplicates": VALUES | PURE,
     "fsnl.pipeline.inspect": {

@@ -388,9 +388,10 @@ def test_weights_that_are_not_finite_are_not_saved(
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused_by_each_field(
-    changes: dict[str, Any], message: str, photos: Path, begun: Path
+    changes: dict[str, Any], message: str, photos: Path, begun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = begun.read_bytes()
+    monkeypatch.delattr(training, "identified")  # without decoding a single image
     with pytest.raises(MismatchError, match=message):
         pretrain(replace(tiny_request(photos), **changes), out=begun, running=RUNNING)
     assert begun.read_bytes() == before
@@ -406,7 +407,7 @@ def test_a_checkpoint_of_other_images_is_refused(begun: Path, tmp_path: Path) ->
     ):
         pretrain(tiny_request(changed), out=begun, running=RUNNING)
     fewer = write(tmp_path / "fewer", plain_names()[1:], pictures()[1:])
-    with pytest.raises(MismatchError, match="made with n images 24, asked for 23; images sha256 "):
+    with pytest.raises(MismatchError, match="made with n images 24, asked for 23; use another"):
         pretrain(tiny_request(fewer), out=begun, running=RUNNING)
 
 
@@ -450,6 +451,17 @@ def test_a_checkpoint_of_a_later_fsnl_is_refused(photos: Path, begun: Path, tmp_
     torch.save({**content(begun), "format_version": 2}, out)
     with pytest.raises(MismatchError, match="format_version 2, this fsnl reads 1; update fsnl"):
         pretrain(tiny_request(photos), out=out, running=RUNNING)
+
+
+def test_before_it_trains_it_tells_how_many_images_it_has_looked_at(photos: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    pretrain(
+        tiny_request(photos),
+        out=tmp_path / "out.pt",
+        running=replace(RUNNING, stop_after=1),
+        looked_at=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(24, 24)]
 
 
 def test_force_begins_anew(photos: Path, begun: Path, tmp_path: Path) -> None:

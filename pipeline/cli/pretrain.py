@@ -176,7 +176,15 @@ def main(
     )
     line = _Line()
     try:
-        pretrain(request, out=out, force=force, running=running, note=line.note, progress=line.show)
+        pretrain(
+            request,
+            out=out,
+            force=force,
+            running=running,
+            note=line.note,
+            progress=line.show,
+            looked_at=line.look,
+        )
     except KeyboardInterrupt:
         line.note("interrupted; the same command goes on where the checkpoint was last saved")
         raise
@@ -205,10 +213,13 @@ def _check_numbers(
 
 
 class _Line:
-    """On a terminal one line with loss, images/s and the time left; nothing elsewhere but the notes."""
+    """On a terminal one line that tells how far it is; nothing elsewhere but the notes."""
+
+    EVERY_SECONDS = 0.2
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
+        self._drawn = 0.0
         self._is_drawn = False
 
     def note(self, text: str) -> None:
@@ -218,16 +229,22 @@ class _Line:
             self._is_drawn = False
         note(text)
 
+    def look(self, done: int, total: int) -> None:
+        """How many images were looked at, before the training."""
+        if time.monotonic() - self._drawn > self.EVERY_SECONDS:
+            self._draw(f"looking at the images: {done:,} of {total:,}")
+
     def show(self, done: int, total: int, loss: float) -> None:
         """How far the training is."""
-        if not sys.stderr.isatty():
-            return
         now = time.monotonic()
         if self._first is None:
             self._first = done, now
             return
         rate = (done - self._first[0]) / (now - self._first[1])
         left = (total - done) / rate / 60
-        text = f"{100 * done / total:.1f} %, loss {loss:.3f}, {rate:,.0f} images/s, {left:,.0f} min left"
-        click.echo(f"\r\033[K{text}", err=True, nl=False)
-        self._is_drawn = True
+        self._draw(f"{100 * done / total:.1f} %, loss {loss:.3f}, {rate:,.0f} images/s, {left:,.0f} min left")
+
+    def _draw(self, text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{text}", err=True, nl=False)
+            self._drawn, self._is_drawn = time.monotonic(), True

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from fsnl.cache.errors import EncoderError
+from fsnl.cache.torch_files import unpacking_refused
 
 # How unpicklers that load weights only name what they refuse.
 _REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
@@ -44,8 +45,8 @@ def read_checkpoint(path: Path) -> CheckpointFile:
     keep their options. The optimiser's state is passed over.
 
     Raises:
-        EncoderError: no such file, none with named tensors, a damaged one, or one that asks for other
-            classes or functions; the first of these is named.
+        EncoderError: no such file, none with named tensors, a damaged one, one that asks for other
+            classes or functions (the first of these is named), or one made to fill the memory.
     """
     content = read_content(path)
     tensors: dict[str, torch.Tensor] = {}
@@ -95,6 +96,9 @@ def _collect(
 
 
 def _unpickled(path: Path) -> object:
+    if refusal := unpacking_refused(path):
+        message = f"{path}: {refusal}"
+        raise EncoderError(message)
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
             warnings.simplefilter("ignore")

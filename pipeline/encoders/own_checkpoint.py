@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.schema import LabelsUsed
+from fsnl.cache.torch_files import unpacking_refused
 from fsnl.pipeline.encoders.recipes import Recipe
 
 CHECKPOINT_FORMAT = "fsnl.checkpoint"
@@ -33,6 +34,8 @@ class OwnFacts:
 def is_own(path: Path) -> bool:
     """Whether a file seems to be of `fsnl-pretrain`, without loading torch: by the text in its pickle."""
     try:
+        if unpacking_refused(path):
+            return False
         with zipfile.ZipFile(path) as archive:
             pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             return any(CHECKPOINT_FORMAT.encode() in archive.read(name) for name in pickles)

@@ -1,28 +1,44 @@
-"""What a process of a training has to itself while it runs: cores, and the right to write the checkpoint."""
+"""What a process of a training computes with, and has to itself: cores, the right to write the checkpoint."""
 
 import contextlib
 import hashlib
 import os
+import platform
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import torch
 
 from fsnl.cache.holder import held, this_process
 from fsnl.cache.whole_file import remove_leftovers
+from fsnl.pipeline.encoders.network import exact_float32
 from fsnl.pipeline.sharding.ranks import Rank
 
 
 @contextlib.contextmanager
-def computing_threads(n_threads: int, *, device: torch.device) -> Iterator[None]:
-    """On a CPU torch computes in so many threads while the block runs; the number before is put back."""
+def computing(*, n_threads: int, device: torch.device) -> Iterator[None]:
+    """While the block runs torch computes in so many threads on a CPU, and float32 as float32 on a GPU."""
     before = torch.get_num_threads()
     if device.type == "cpu":
         torch.set_num_threads(n_threads)
     try:
-        yield
+        with exact_float32(device):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+def environment(device: torch.device, *, world_size: int) -> dict[str, str]:
+    """What only colours the last digits of the weights."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        **{name: metadata.version(name) for name in ("fsnl", "numpy", "torch", "torchvision")},
+        "device": str(device),
+        "threads": str(torch.get_num_threads()),
+        "processes": str(world_size),
+    }
 
 
 @contextlib.contextmanager

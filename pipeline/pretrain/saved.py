@@ -31,7 +31,8 @@ class Identity:
         dataset: which data set; its name decides nothing, and is told.
         split: of it.
         n_images: how many.
-        images_sha256: which, see `fsnl.pipeline.pretrain.images.TrainingImages`.
+        images_sha256: which, see `fsnl.pipeline.pretrain.images.TrainingImages`; None where that is not known
+            yet.
         preprocessing: how they are prepared for the network.
         recipe: how it is trained.
     """
@@ -39,7 +40,7 @@ class Identity:
     dataset: DatasetInfo
     split: str
     n_images: int
-    images_sha256: str
+    images_sha256: str | None
     preprocessing: Preprocessing
     recipe: TrainingRecipe
 
@@ -164,7 +165,7 @@ def _differences(content: dict[str, Any], identity: Identity) -> list[str]:
     return [
         f"{name.replace('_', ' ')} {_short(found.get(name))}, asked for {_short(value)}"
         for name, value in asked.items()
-        if found.get(name) != value
+        if value is not None and found.get(name) != value
     ]
 
 

@@ -2,11 +2,9 @@
 
 import contextlib
 import math
-import platform
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from fsnl.pipeline.pretrain.plan import (
     planned_preprocessing,
     planned_recipe,
 )
-from fsnl.pipeline.pretrain.process import computing_threads, writing_alone
+from fsnl.pipeline.pretrain.process import computing, environment, writing_alone
 from fsnl.pipeline.pretrain.request import PretrainRequest, PretrainRunning
 from fsnl.pipeline.pretrain.saved import Identity, Standing, load, save
 from fsnl.pipeline.pretrain.step import Trainer, new_trainer, train_step
@@ -57,6 +55,7 @@ def pretrain(
     running: PretrainRunning | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = lambda done, total, loss: None,
+    looked_at: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Train an encoder without labels, or go on with a training that was interrupted.
 
@@ -71,6 +70,7 @@ def pretrain(
         running: device, decoding threads, where to end.
         note: takes lines for the user.
         progress: told of images seen, of how many in the whole training, and of the step's loss.
+        looked_at: told of images decoded, of how many, before the training: it knows them by their pixels.
 
     Returns:
         The checkpoint's path.
@@ -86,7 +86,7 @@ def pretrain(
     """
     running, rank = running or PretrainRunning(), this_rank()
     if not rank.leads:  # one voice is enough
-        note, progress = _silent, _silent
+        note, progress, looked_at = _silent, _silent, _silent
     device = choose_device(running.device)
     check_vacant(out, overwrite=True)
     image_set = open_training_split(request)
@@ -100,14 +100,18 @@ def pretrain(
     note(f"{request.split}: {image_set.found}; their labels are not looked at")
     n_cores = max(1, usable_cores() // rank.n_local)
     with (
-        computing_threads(n_cores, device=device),
+        computing(n_threads=n_cores, device=device),
         writing_alone(out, rank, take_over=running.take_over),
         process_group(rank, device),
     ):
-        images = identified(image_set, preprocessing, workers=n_cores)
-        identity = Identity(image_set.info, request.split, n_images, images.sha256, preprocessing, recipe)
+        identity = Identity(image_set.info, request.split, n_images, None, preprocessing, recipe)
+        goes_on = rank.leads and out.exists() and not force
+        if goes_on:
+            load(out, identity)  # what differs is told before the images are decoded
+        images = identified(image_set, preprocessing, workers=n_cores, progress=looked_at)
+        identity = replace(identity, images_sha256=images.sha256)
         trainer = new_trainer(recipe, preprocessing, n_steps=n_steps, rank=rank, device=device)
-        standing = _resumed(trainer, identity, out, force=force)
+        standing = _resumed(trainer, load(out, identity) if goes_on else None)
         job = _Job(request, running, image_set, val, images, identity, trainer, out, note, progress)
         if standing.steps == n_steps:
             note(f"{out} is complete: {recipe.epochs} epochs trained before")
@@ -261,16 +265,13 @@ def _save(job: _Job, standing: Standing) -> None:
         standing,
         tensors=trainer.model.state_dict(),
         optimizer=None if ends else trainer.optimizer.state_dict(),
-        environment=_environment(trainer),
+        environment=environment(trainer.device, world_size=trainer.rank.world_size),
         overwrite=True,
     )
 
 
-def _resumed(trainer: Trainer, identity: Identity, out: Path, *, force: bool) -> Standing:
-    """Where a training stands, and the model and the optimiser as they were then."""
-    found: tuple[Standing, dict[str, Any]] | None = None
-    if trainer.rank.leads and out.exists() and not force:
-        found = load(out, identity)
+def _resumed(trainer: Trainer, found: tuple[Standing, dict[str, Any]] | None) -> Standing:
+    """Where a training stands, by what the leader found; the model and the optimiser become as they were."""
     found = from_leader(found, rank=trainer.rank)
     if found is None:
         return Standing(0, (), 0.0, LabelsUsed(train=0, val=0))
@@ -279,18 +280,6 @@ def _resumed(trainer: Trainer, identity: Identity, out: Path, *, force: bool) ->
         trainer.model.load_state_dict(content["state_dict"])
         trainer.optimizer.load_state_dict(content["optimizer"])
     return standing
-
-
-def _environment(trainer: Trainer) -> dict[str, str]:
-    """What only colours the last digits of the weights."""
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        **{name: metadata.version(name) for name in ("fsnl", "numpy", "torch", "torchvision")},
-        "device": str(trainer.device),
-        "threads": str(torch.get_num_threads()),
-        "processes": str(trainer.rank.world_size),
-    }
 
 
 def _silent(*_: object) -> None:
