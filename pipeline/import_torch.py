@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fsnl.cache.errors import PickleError
-from fsnl.cache.torch_files import unpacking_refused
+from fsnl.cache.torch_files import refused_global, unpacking_refused
 
 # How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
 _REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
@@ -29,7 +29,8 @@ def read_torch(path: Path) -> object:
             return _plain(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
         refused = _REFUSED.search(str(error))
-        reason = f"refused, for it asks for {refused[1]}; save plain tensors" if refused else "damaged"
+        name = refused[1] if refused else refused_global(path)
+        reason = f"refused, for it asks for {name}; save plain tensors" if name else "damaged"
         raise PickleError(path, reason) from error
     except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, EOFError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -45,7 +45,7 @@ def user_classifier(name: str) -> Classifier:
     def scores(support: Floats, query: Floats) -> Floats:
         try:
             returned = found(support, query)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failed(path, name=name, error=error) from error
         return _checked(returned, (*query.shape[:2], support.shape[1]), name=name)
 
@@ -63,14 +63,14 @@ def _run(path: Path, *, name: str) -> ModuleType:
     sys.path.insert(0, str(path.parent.absolute()))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(path, name=name, error=error) from error
     finally:
         sys.path.remove(str(path.parent.absolute()))
     return module
 
 
-def _failed(path: Path, *, name: str, error: Exception) -> ScoringError:
+def _failed(path: Path, *, name: str, error: BaseException) -> ScoringError:
     """What the user's code raised, and in which of its lines."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
     if isinstance(error, SyntaxError):

@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import pickle
 import re
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -444,6 +446,59 @@ def test_one_backbone_tensor_amiss_is_named(family: str, change: str, tensor: st
         encode(f"checkpoint:{path}")
 
 
+@pytest.mark.parametrize(
+    ("tensor", "other"),
+    [
+        ("layer4.0.conv2.weight", "layer4.0.conv3.weight"),
+        ("layer4.0.bn2.weight", "layer5.0.bn2.weight"),
+        ("layer4.0.bn2.weight", "layer4.7.bn2.weight"),
+        ("bn1.weight", "bn2.weight"),
+    ],
+)
+def test_a_tensor_by_the_name_of_another_part_is_missed_where_it_belongs(
+    network: nn.Module, tensor: str, other: str, tmp_path: Path
+) -> None:
+    state = dict(network.state_dict())
+    state[other] = state.pop(tensor)
+    path = save(state, tmp_path / "net.pth")
+    with pytest.raises(EncoderError, match=rf"lacks 1 of the tensors .*, first '{re.escape(tensor)}'"):
+        encode(f"checkpoint:{path}")
+
+
+def test_a_whole_shortcut_that_is_missing_is_named(network: nn.Module, tmp_path: Path) -> None:
+    state = {name: t for name, t in network.state_dict().items() if "layer4.0.downsample" not in name}
+    path = save(state, tmp_path / "net.pth")
+    with pytest.raises(EncoderError, match=r"lacks 5 of .*, first 'layer4\.0\.downsample\.0\.weight'"):
+        encode(f"checkpoint:{path}")
+
+
+def test_a_whole_layer_that_is_missing_shows_in_what_the_classifier_takes(
+    network: nn.Module, tmp_path: Path
+) -> None:
+    state = {name: t for name, t in network.state_dict().items() if not name.startswith("layer4")}
+    path = save({**state, "fc.weight": torch.zeros(10, 128)}, tmp_path / "net.pth")
+    with pytest.raises(EncoderError, match=r"'fc\.weight' takes 128 features, and the last block gives 64"):
+        encode(f"checkpoint:{path}")
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int8])
+def test_numbers_of_another_kind_are_not_cast(network: nn.Module, dtype: torch.dtype, tmp_path: Path) -> None:
+    state = dict(network.state_dict())
+    state["layer3.0.conv1.weight"] = state["layer3.0.conv1.weight"].to(dtype)
+    kind = str(dtype).removeprefix("torch.")
+    with pytest.raises(EncoderError, match=rf"'layer3\.0\.conv1\.weight' is of {kind}, .* needs floating"):
+        encode(f"checkpoint:{save(state, tmp_path / 'net.pth')}")
+
+
+def test_a_tensor_of_more_axes_is_named(network: nn.Module, tmp_path: Path) -> None:
+    state = dict(network.state_dict())
+    state["conv1.weight"] = state["conv1.weight"][..., None]
+    with pytest.raises(
+        EncoderError, match=r"'conv1\.weight' is \(16, 3, 7, 7, 1\), .* needs \(16, 3, 7, 7\)"
+    ):
+        encode(f"checkpoint:{save(state, tmp_path / 'net.pth')}")
+
+
 def test_a_tensor_too_many_inside_the_backbone_is_named(network: nn.Module, tmp_path: Path) -> None:
     state = {**network.state_dict(), "layer2.0.se.fc1.weight": torch.zeros(8, 128)}
     path = save(state, tmp_path / "net.pth")
@@ -538,6 +593,28 @@ def test_a_bomb_among_the_options_runs_nothing(network: nn.Module, tmp_path: Pat
     with pytest.raises(EncoderError, match=r"net\.pth: refused, for it would run (posix|nt)\.system while"):
         encode(f"checkpoint:{path}")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_plain_pickle_with_a_bomb_is_refused_by_what_it_asks_for(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "net.pth"
+    path.write_bytes(pickle.dumps({"model": Bomb(tmp_path / "ran")}, protocol=protocol))
+    with pytest.raises(EncoderError, match=r"net\.pth: refused, for it would run (posix|nt)\.system while"):
+        encode(f"checkpoint:{path}")
+    with pytest.raises(PickleError, match=r"net\.pth: refused, for it asks for (posix|nt)\.system"):
+        read_torch(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_torchscript_and_folders_are_called_that(network: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on its way out
+        torch.jit.save(torch.jit.trace(network, torch.zeros(1, 3, 32, 32)), path)  # type: ignore[no-untyped-call]
+    with pytest.raises(EncoderError, match=r"net\.pt: holds TorchScript, which is code; save the network's"):
+        encode(f"checkpoint:{path}")
+    with pytest.raises(EncoderError, match="is a folder, not a file"):
+        encode(f"checkpoint:{tmp_path}")
 
 
 def test_an_archive_that_unpacks_to_far_more_than_its_size_is_not_unpacked(tmp_path: Path) -> None:

@@ -171,8 +171,52 @@ def test_a_function_that_gives_no_network_is_named(function: str, reason: str, c
 
 
 @pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("raise TypeError('odd')", "cannot encode images of 32 x 32 pixels in fp32 on cpu: TypeError: odd$"),
+        ("raise SystemExit(0)", "cannot encode images of 32 x 32 pixels in fp32 on cpu: SystemExit: 0$"),
+        ("raise ValueError('odd')", "cannot encode images .* in fp32 on cpu: odd; try another --image-size$"),
+        ("return images.flatten(1)[:, :0]", r"gives float32 \(1, 0\) for 1 images of one batch, needed"),
+        ("return images.flatten(1) * 1j", r"gives complex64 \(1, 3072\) for 1 images of one batch, needed"),
+        ("return images.flatten(1)[:1]", r"gives float32 \(1, 3072\) for 3 images of one batch, needed real"),
+    ],
+)
+def test_a_network_that_fails_or_gives_no_vectors_is_named(forward: str, reason: str, tmp_path: Path) -> None:
+    lines = [
+        "import torch",
+        "class Net(torch.nn.Module):",
+        "    def forward(self, images):",
+        f"        {forward}",
+    ]
+    (tmp_path / "nets.py").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(EncoderError, match=f"^python:nets.py:Net {reason}"):
+        encode(f"python:{tmp_path}/nets.py:Net")
+
+
+def test_a_network_that_views_its_maps_gets_them_as_plain_torch_has_them(tmp_path: Path) -> None:
+    code = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 6, 5)
+
+    def forward(self, images):
+        return self.conv(images).view(len(images), -1)
+"""
+    (tmp_path / "nets.py").write_text(code, encoding="utf-8")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        convolution = nn.Conv2d(3, 6, 5)
+    found = encode(f"python:{tmp_path}/nets.py:Net", "random:0")
+    np.testing.assert_allclose(found, forward(convolution).reshape(3, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
+        ("raise SystemExit(0)\n", r"line 1: SystemExit: 0"),
         ("def net(:\n", r"SyntaxError: invalid syntax"),
         (
             "import nothing_of_this_name\n",

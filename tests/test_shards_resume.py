@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,11 @@ from stores import header
 from fsnl.cache.errors import HeldError, MismatchError
 from fsnl.cache.fingerprint import header_identity
 from fsnl.cache.reader import open_store
+from fsnl.cache.shard_file import DamagedShardError, Shard
 from fsnl.cache.shards import shard_folder
 from fsnl.cache.verify import verify_store
 from fsnl.pipeline.extract import ExtractRequest, Running, extract
+from fsnl.pipeline.sharding import run
 
 PROGRAM = Path(__file__).with_name("slow_extract.py")
 CLASSES = {"hen": 33, "owl": 40, "tit": 28}
@@ -130,6 +133,19 @@ def test_it_says_what_it_found_and_loses_only_the_shard_in_work(
 def test_a_run_that_made_nothing_leaves_nothing(photos: Path, tmp_path: Path) -> None:
     interrupted(photos, tmp_path / "store.h5", after=2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shard_that_is_damaged_again_ends_the_run(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object, shards: Mapping[str, Sequence[Shard]], **__: object) -> None:
+        raise DamagedShardError(tmp_path, "damaged shard: on purpose", shards["test"][1])
+
+    monkeypatch.setattr(run, "assemble", damaged)
+    notes: list[str] = []
+    with pytest.raises(DamagedShardError, match="on purpose"):
+        extract(pixels_of(photos), out=tmp_path / "store.h5", running=RUNNING, note=notes.append)
+    assert sum("encoding it again" in note for note in notes) == 1
 
 
 def test_a_damaged_shard_is_made_again(photos: Path, whole: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from fsnl.pipeline.encoders.checkpoint_file import read_checkpoint
-from fsnl.pipeline.encoders.infer import ViTLayout, infer_architecture
+from fsnl.pipeline.encoders.infer import ViTLayout, check_classifier, infer_architecture
 from fsnl.pipeline.encoders.readout import Backbone
 from fsnl.pipeline.encoders.recipes import IMAGENET_RECIPE, SMALLEST_NETWORK_SIZE, Recipe
 from fsnl.pipeline.encoders.resnet import ResNet, ResNetLayout
@@ -36,6 +36,7 @@ def checkpoint_backbone(path: Path, *, name: str, image_size: int) -> Backbone:
     else:
         network, n_prefix_tokens = ResNet(layout), 0
         filled = fill_network(network, checkpoint, encoder=name, view=view)
+    check_classifier(checkpoint, view, layout)
     return Backbone(
         network,
         head=filled.head,

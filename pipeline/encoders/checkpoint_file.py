@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from fsnl.cache.errors import EncoderError
-from fsnl.cache.torch_files import unpacking_refused
+from fsnl.cache.torch_files import is_torchscript, refused_global, unpacking_refused
 
 # How unpicklers that load weights only name what they refuse.
 _REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
@@ -67,7 +67,7 @@ def read_checkpoint(path: Path) -> CheckpointFile:
 def read_content(path: Path) -> object:
     """All that a file holds; arguments and errors are those of `read_checkpoint`."""
     if not path.is_file():
-        message = f"{path}: no such file"
+        message = f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}"
         raise EncoderError(message)
     return _safetensors(path) if path.suffix == ".safetensors" else _unpickled(path)
 
@@ -105,9 +105,10 @@ def _unpickled(path: Path) -> object:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         refused = _REFUSED.search(str(error))
-        if refused is None:
+        name = refused[1] if refused else refused_global(path)
+        if name is None:
             raise _not_weights(path) from error
-        message = f"{path}: refused, for it would run {refused[1]} while loading; {_ADVICE}"
+        message = f"{path}: refused, for it would run {name} while loading; {_ADVICE}"
         raise EncoderError(message) from error
     except Exception as error:
         # bytes that are no pickle make the unpickler fail in any way
@@ -130,4 +131,6 @@ def _safetensors(path: Path) -> object:
 
 
 def _not_weights(path: Path) -> EncoderError:
+    if is_torchscript(path):
+        return EncoderError(f"{path}: holds TorchScript, which is code; {_ADVICE}")
     return EncoderError(f"{path}: not a file that torch.save wrote, or a damaged one")

@@ -4,15 +4,19 @@ Sizes are taken by majority over all tensors that have a say, so that one tensor
 changed does not hide what the network is: filling it then names that tensor.
 """
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fsnl.cache.errors import EncoderError
 from fsnl.pipeline.encoders.checkpoint_file import CheckpointFile
 from fsnl.pipeline.encoders.key_layout import View, find_view
 from fsnl.pipeline.encoders.resnet import ResNetLayout
+
+T = TypeVar("T")
 
 _RESNET_ANCHORS = ("layer1.0.conv1.weight", "layer1.0.bn1.weight", "layer2.0.conv1.weight", "conv1.weight")
 _VIT_ANCHORS = ("blocks.0.attn.qkv.weight", "blocks.0.norm1.weight", "patch_embed.proj.weight")
@@ -30,10 +34,14 @@ _SURE = {
 _MOST_BLOCKS = 200
 
 # Parts beside those that are rebuilt here: with them a network computes something else.
-_BEYOND_RESNET = re.compile(r"(?:conv|bn)[2-9]\.|attnpool\.|stem\.")
+_BEYOND_RESNET = re.compile(r"(?:attnpool|stem)\.")
+_FURTHER_STEM = re.compile(r"(conv|bn)[2-9](\..+)")
 _BEYOND_VIT = re.compile(
     r"(?:reg_token|register_tokens|storage_tokens|dist_token)$|(?:norm_pre|fc_norm|attn_pool|rope\w*)\."
 )
+
+# The first layer of what a network has in place of its classifier.
+_CLASSIFIER = re.compile(r"(?:fc|head)\.(?:(?:mlp\.|layers\.|net\.)?0\.)?weight")
 
 # Channels of one attention head in all published sizes but MoCo v3's, which has 12 heads in every size.
 _HEAD_CHANNELS = 64
@@ -101,10 +109,14 @@ def _resnet_layout(checkpoint: CheckpointFile, view: View) -> ResNetLayout:
     inner: dict[int, list[int]] = {}
     outer: dict[int, list[int]] = {}
     groups: list[int] = []
-    bottleneck = any(name.endswith("conv3.weight") for name in shapes)
+    found = [(_BLOCK.fullmatch(name), shape) for name, shape in shapes.items()]
+    matches = [(match, shape) for match, shape in found if match and shape]
+    blocks = _whole_blocks((match[1], match[2]) for match, _ in matches)
+    n_third = sum(match[0].endswith("conv3.weight") for match, _ in matches)
+    bottleneck = 2 * n_third > len(blocks)
     last = "3" if bottleneck else "2"
-    for name, shape in shapes.items():
-        if (match := _BLOCK.fullmatch(name)) is None or not shape:
+    for match, shape in matches:
+        if (match[1], match[2]) not in blocks:
             continue
         layer, block, module = int(match[1]), int(match[2]), match[3]
         parts.setdefault(layer, {}).setdefault(block, set()).add(module)
@@ -114,26 +126,32 @@ def _resnet_layout(checkpoint: CheckpointFile, view: View) -> ResNetLayout:
             outer.setdefault(layer, []).append(shape[0])
         if module == "conv2" and len(shape) == 4 and bottleneck:
             groups.append(max(1, shape[0] // max(1, shape[1])))
-    if beyond := next((name for name in shapes if _BEYOND_RESNET.match(name)), None):
+    if beyond := next((name for name in shapes if _is_beyond_resnet(name, shapes)), None):
         raise _unknown(checkpoint, f"a residual network beyond the plain one, for it has {beyond!r}")
     layers = sorted(parts)
     _check_numbers(checkpoint, [block for of_layer in parts.values() for block in of_layer])
     stem = [shape for name, shape in shapes.items() if name.startswith(("conv1.", "bn1.")) and shape]
-    kernel = shapes.get("conv1.weight", (0,))[-1] if "conv1.weight" in shapes else 7
+    first = shapes.get("conv1.weight", ())
+    kernel = first[-1] if len(first) == 4 else 7
     if (
         kernel not in (3, 7)
+        or not layers
         or layers != list(range(1, len(layers) + 1))
         or not {*inner} == {*outer} == {*layers}
     ):
         stem_name = view.in_file("conv1.weight")
         raise _unknown(checkpoint, f"{stem_name!r} is {kernel} x {kernel}, and there are layers {layers}")
+    # From the second layer on the first block halves the map: beside it there must be a convolution.
     return ResNetLayout(
         stem_kernel=kernel,
         stem_width=_majority(shape[0] for shape in stem),
         inner=tuple(_majority(inner[layer]) for layer in layers),
         outer=tuple(_majority(outer[layer]) for layer in layers),
         shortcuts=tuple(
-            tuple("downsample" in parts[layer].get(block, ()) for block in range(max(parts[layer]) + 1))
+            tuple(
+                (block == 0 and layer > 1) or "downsample" in parts[layer].get(block, ())
+                for block in range(max(parts[layer]) + 1)
+            )
             for layer in layers
         ),
         bottleneck=bottleneck,
@@ -144,6 +162,8 @@ def _resnet_layout(checkpoint: CheckpointFile, view: View) -> ResNetLayout:
 def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
     shapes = _shapes(checkpoint, view)
     blocks = [(int(m[1]), m[2], shape) for name, shape in shapes.items() if (m := _VIT_BLOCK.fullmatch(name))]
+    whole = _whole_blocks(number for number, _, _ in blocks)
+    blocks = [block for block in blocks if block[0] in whole]
     vectors = [shape[0] for _, part, shape in blocks if part.startswith(("norm1.", "norm2.")) and shape]
     beyond = next((name for name in shapes if _BEYOND_VIT.match(name)), None)
     if not vectors or beyond is not None:
@@ -154,8 +174,8 @@ def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
     if not hidden or width % (12 if moco_v3 else _HEAD_CHANNELS):
         raise _unknown(checkpoint, f"a vision transformer of width {width}, whose heads cannot be told")
     _check_numbers(checkpoint, [number for number, _, _ in blocks])
-    class_token = "cls_token" in shapes
     positions = shapes.get("pos_embed", (1, 0, width))
+    class_token = "cls_token" in shapes or (len(positions) == 3 and _is_square(positions[1] - 1))
     patch = shapes.get("patch_embed.proj.weight", (width, 3, 16, 16))
     return ViTLayout(
         width=width,
@@ -171,14 +191,48 @@ def _vit_layout(checkpoint: CheckpointFile, view: View) -> ViTLayout:
     )
 
 
+def check_classifier(checkpoint: CheckpointFile, view: View, layout: ResNetLayout | ViTLayout) -> None:
+    """Hold the classifier, or what is in its place, against the features that the last block gives.
+
+    Raises:
+        EncoderError: it takes others: whole blocks are missing, or this is another network.
+    """
+    n_features = layout.width if isinstance(layout, ViTLayout) else layout.outer[-1]
+    for name, full in view.names.items():
+        shape = checkpoint.tensors[full].shape
+        if _CLASSIFIER.fullmatch(name) and len(shape) == 2 and shape[1] != n_features:
+            found = f"{full!r} takes {shape[1]} features, and the last block gives {n_features}"
+            raise _unknown(checkpoint, found)
+
+
+def _is_beyond_resnet(name: str, names: Container[str]) -> bool:
+    """Whether a tensor is of a part that plain networks lack, not one of theirs by a wrong name."""
+    further = _FURTHER_STEM.fullmatch(name)
+    return bool(_BEYOND_RESNET.match(name)) or (further is not None and f"{further[1]}1{further[2]}" in names)
+
+
+def _whole_blocks(numbers: Iterable[T]) -> set[T]:
+    """The blocks that are there, by the number of each of their tensors.
+
+    A few tensors by themselves are strays with a wrong number.
+    """
+    sizes = Counter(numbers)
+    largest = max(sizes.values(), default=0)
+    return {block for block, size in sizes.items() if 2 * size >= largest}
+
+
 def _check_numbers(checkpoint: CheckpointFile, blocks: Iterable[int]) -> None:
     """Refuse numbers that no network has: as many blocks would be built."""
-    if (highest := max(blocks)) > _MOST_BLOCKS:
+    if (highest := max(blocks, default=0)) > _MOST_BLOCKS:
         raise _unknown(checkpoint, f"there is a block number {highest}")
 
 
 def _shapes(checkpoint: CheckpointFile, view: View) -> Mapping[str, tuple[int, ...]]:
     return {name: tuple(checkpoint.tensors[full].shape) for name, full in view.names.items()}
+
+
+def _is_square(number: int) -> bool:
+    return number > 0 and math.isqrt(number) ** 2 == number
 
 
 def _majority(sizes: Iterable[int]) -> int:

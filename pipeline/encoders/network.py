@@ -15,9 +15,16 @@ from fsnl.pipeline.encoders.base import Encoder
 
 _REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
+# What torch and networks raise on inputs of a shape that they cannot take.
+_ABOUT_SHAPES = (RuntimeError, ValueError, AssertionError)
+
 # Pixels per batch, and the fewest and most images.
 _CPU_PIXELS, _CPU_BATCHES = 512 * 1024, (16, 256)
 _DEVICE_PIXELS, _DEVICE_BATCHES = 16 * 1024 * 1024, (64, 1024)
+
+
+class NotEncoded(EncoderError):
+    """A batch that the network itself failed on."""
 
 
 class OutOfDeviceMemory(EncoderError):
@@ -55,6 +62,9 @@ def network_encoder(
 ) -> Encoder:
     """Move a network to its device, try it there, and choose the batch size.
 
+    Channels lie last, which is faster; where the network cannot take that, as it asks for views of its maps,
+    they lie as in plain torch.
+
     Args:
         network: (B, 3, S, S) normalised float32 -> (B, D); it is put in evaluation mode.
         info: its name, for errors, and the precision to compute in.
@@ -65,19 +75,28 @@ def network_encoder(
         An encoder that raises `EncoderError` where a batch does not fit the device's memory.
 
     Raises:
-        EncoderError: the precision is not available, or the network cannot take images of S pixels.
+        EncoderError: the precision is not available, the network cannot take images of S pixels, or gives
+            anything but one vector of real numbers for each.
     """
-    network = network.eval().requires_grad_(False).to(device).to(memory_format=torch.channels_last)
-    start = starter(network, info=info, preprocessing=preprocessing, device=device)
+    network = network.eval().requires_grad_(False).to(device)
     side = preprocessing.crop
-    try:
-        start(np.zeros((1, side, side, 3), np.uint8))()
-    except (RuntimeError, ValueError, AssertionError) as error:
-        message = (
-            f"{info.name} cannot encode images of {side} x {side} pixels in {info.precision} on {device}: "
-            f"{first_line(error)}; try another --image-size"
+    for memory_format in (torch.channels_last, torch.contiguous_format):
+        start = starter(
+            network.to(memory_format=memory_format),
+            info=info,
+            preprocessing=preprocessing,
+            device=device,
+            memory_format=memory_format,
         )
-        raise EncoderError(message) from error
+        try:
+            start(np.zeros((1, side, side, 3), np.uint8))()
+        except NotEncoded as error:
+            if memory_format == torch.contiguous_format:
+                advice = "; try another --image-size" if isinstance(error.__cause__, _ABOUT_SHAPES) else ""
+                message = f"{error}{advice}"
+                raise EncoderError(message) from error
+        else:
+            break
     on_cpu = device.type == "cpu"
     return Encoder(
         info=info,
@@ -96,6 +115,7 @@ def starter(
     info: EncoderInfo,
     preprocessing: Preprocessing,
     device: torch.device,
+    memory_format: torch.memory_format = torch.channels_last,
     pinned: bool | None = None,
 ) -> Callable[[U8], Callable[[], F32]]:
     """The function that `Encoder.start` is: images go to the device as bytes, and are normalised there.
@@ -105,6 +125,7 @@ def starter(
         info: its name, for errors, and the precision to compute in.
         preprocessing: mean and standard deviation.
         device: where it runs.
+        memory_format: how its inputs lie in memory.
         pinned: whether batches pass through page-locked memory, which the device copies from and to by
             itself while the next batch is prepared; None for what the device can.
     """
@@ -123,13 +144,33 @@ def starter(
                 on_device = (batch.pin_memory() if pinned else batch).to(device, non_blocking=pinned)
                 # a view: (B, S, S, 3) in C order is (B, 3, S, S) in channels-last order
                 inputs = on_device.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)
-                embeddings = network(inputs).float()
+                output = network(inputs.contiguous(memory_format=memory_format))
+                _check_output(output, n_images=len(images), info=info)
+                embeddings = output.float()
                 return _fetched_while_running(embeddings) if pinned else embeddings.cpu().numpy
         except torch.cuda.OutOfMemoryError as error:
             message = f"{info.name}: {len(images)} images do not fit {device}; use a smaller --batch-size"
             raise OutOfDeviceMemory(message) from error
+        except (EncoderError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # whatever a network of the user's own may do
+            size, reason = f"{preprocessing.crop} x {preprocessing.crop} pixels", first_line(error)
+            if not isinstance(error, _ABOUT_SHAPES):
+                reason = f"{type(error).__name__}: {reason}"
+            message = f"{info.name} cannot encode images of {size} in {info.precision} on {device}: {reason}"
+            raise NotEncoded(message) from error
 
     return start
+
+
+def _check_output(output: torch.Tensor, *, n_images: int, info: EncoderInfo) -> None:
+    if output.ndim != 2 or len(output) != n_images or output.shape[1] == 0 or output.is_complex():
+        kind = str(output.dtype).removeprefix("torch.")
+        message = (
+            f"{info.name} gives {kind} {tuple(output.shape)} for {n_images} images of one batch, "
+            f"needed real numbers ({n_images}, D), D at least 1"
+        )
+        raise EncoderError(message)
 
 
 def _fetched_while_running(embeddings: torch.Tensor) -> Callable[[], F32]:
@@ -188,7 +229,7 @@ def _one_core_each() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What a library said, without its stack."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 

@@ -52,8 +52,8 @@ def fill_network(
         resize: adapts tensors whose shape follows the image size.
 
     Raises:
-        EncoderError: a tensor of the network is missing or has another shape, or the checkpoint holds
-            tensors inside the network that the network does not have.
+        EncoderError: a tensor of the network is missing, has another shape or another kind of numbers, or the
+            checkpoint holds tensors inside the network that the network does not have.
     """
     wanted = network.state_dict()
     if view is None:
@@ -66,6 +66,7 @@ def fill_network(
             state[name] = tensor if resized is None else resized
     _check_names(network, wanted, checkpoint, view=view, encoder=encoder, unused=tuple(unused))
     _check_shapes(state, wanted, checkpoint, view=view, encoder=encoder)
+    _check_kinds(state, wanted, checkpoint, view=view, encoder=encoder)
     _load(network, state, checkpoint, view=view, encoder=encoder)
     head, in_head = find_head(checkpoint.tensors, view=view)
     used = [view.names[name] for name in state]
@@ -92,6 +93,25 @@ def _check_shapes(
             f"{len(differing)} of its {len(wanted)} tensors differ in shape"
         )
         raise EncoderError(message)
+
+
+def _check_kinds(
+    state: "OrderedDict[str, torch.Tensor]",
+    wanted: dict[str, torch.Tensor],
+    checkpoint: CheckpointFile,
+    *,
+    view: View,
+    encoder: str,
+) -> None:
+    """Numbers of another kind, quantised or complex ones, would be cast without a word."""
+    for name, tensor in state.items():
+        if wanted[name].is_floating_point() and not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            message = (
+                f"{checkpoint.path}: tensor {view.in_file(name)!r} is of {kind}, "
+                f"{encoder} needs floating-point numbers"
+            )
+            raise EncoderError(message)
 
 
 def _check_names(

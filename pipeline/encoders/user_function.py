@@ -42,7 +42,7 @@ def function_backbone(path: Path, function: str, *, weights: Weights, encoder: s
     try:
         with seeded(weights.seed or 0):
             network = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(path, encoder=encoder, error=error) from error
     if not isinstance(network, torch.nn.Module):
         message = f"{encoder}: the function returned a {type(network).__name__}, not a torch.nn.Module"
@@ -73,12 +73,12 @@ def _run(path: Path, *, encoder: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(path, encoder=encoder, error=error) from error
     return module
 
 
-def _failed(path: Path, *, encoder: str, error: Exception) -> EncoderError:
+def _failed(path: Path, *, encoder: str, error: BaseException) -> EncoderError:
     """What the user's code raised, with the last line of it that was running."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
     line = f", line {own[-1].lineno}" if own else ""

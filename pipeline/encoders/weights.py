@@ -207,7 +207,7 @@ def _is_embedded(spec: Spec) -> bool:
 
 def _file(path: Path, *, labels_used: LabelsUsed) -> Weights:
     if not path.is_file():
-        message = f"{path}: no such file"
+        message = f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}"
         raise EncoderError(message)
     return Weights(path.name, None, path, file_sha256(path), labels_used)
 

@@ -50,7 +50,8 @@ def lead(work: Work, folder: ShardFolder, rank: Rank) -> None:
 
     Raises:
         MismatchError: the folder holds shards of something else.
-        FsnlError: an image that cannot be decoded, no space, a rank that went silent.
+        FsnlError: an image that cannot be decoded, no space, a rank that went silent, a shard that is damaged
+            again when it was encoded again.
     """
     encoder, header, plan = settle(work, folder, job=rank.job)
     shards = {s.listing.split: split_shards(plan, s.listing) for s in work.sets}
@@ -63,11 +64,15 @@ def lead(work: Work, folder: ShardFolder, rank: Rank) -> None:
         encode(work, folder, image_set, encoder, plan=plan, shards=own, rank=rank.rank)
         _await_shards(work, folder, image_set, missing, every=every, rank=rank)
         _say_speed(work, image_set, missing, seconds=time.monotonic() - began)
+    replaced: set[Shard] = set()
     while True:
         try:
             assemble(work, folder, header, plan=plan, shards=shards)
             break
         except DamagedShardError as error:  # known only when all its bytes are read
+            if error.shard in replaced:
+                raise
+            replaced.add(error.shard)
             work.note(f"warning: {error}; encoding it again")
             folder.discard(error.shard)
         for image_set in work.sets:
