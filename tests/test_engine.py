@@ -1,6 +1,9 @@
 """The engine: answers depend on the embeddings alone, however they are blocked, shared, scaled or rounded."""
 
+import threading
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -256,20 +259,43 @@ def test_near_ties_are_decided_as_in_float64_where_searching_and_cosines_share_a
     assert_same(all_ways(embeddings, sets, names, n_threads=2), wanted)
 
 
-@pytest.mark.parametrize("dim", [1, 64, 640, 20_000])
-def test_products_taken_from_distances_stay_within_the_bound_on_their_rounding(dim: int) -> None:
-    embeddings, episodes = lengths_to_three(dim, n_directions=30), drawn(3, n_episodes=4)
-    queries = episodes.query.reshape(4, -1)
-    block = Block(
+def block_of(embeddings: F32, episodes: Episodes, *, search: Callable[[Block], F32]) -> Block:
+    """All of the episodes."""
+    queries = episodes.query.reshape(episodes.n_episodes, -1)
+    n_shot, dim = episodes.support.shape[2], embeddings.shape[1]
+    return Block(
         prepare(embeddings),
         episodes.support,
         queries,
-        Buffers(4, n_way=5, n_shot=3, n_queries=queries.shape[1], dim=dim, centred=False),
-        search=engine.search_gathered,
+        Buffers(len(queries), n_way=5, n_shot=n_shot, n_queries=queries.shape[1], dim=dim, centred=False),
+        search=search,
         queries_needed=True,
         from_products=True,
         from_distances=True,
     )
+
+
+def test_several_threads_compute_at_the_same_time() -> None:
+    """functools.cached_property of Python 3.11 lets one at a time."""
+    embeddings, episodes = some(), drawn(3, n_episodes=4)
+    both_there = threading.Barrier(2, timeout=20)
+
+    def search(block: Block) -> F32:
+        both_there.wait()
+        return engine.search_gathered(block)
+
+    blocks = [block_of(embeddings, episodes, search=search) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda block: block.distances, blocks)
+    assert (first == second).all()
+    assert blocks[0].distances is first
+
+
+@pytest.mark.parametrize("dim", [1, 64, 640, 20_000])
+def test_products_taken_from_distances_stay_within_the_bound_on_their_rounding(dim: int) -> None:
+    embeddings, episodes = lengths_to_three(dim, n_directions=30), drawn(3, n_episodes=4)
+    queries = episodes.query.reshape(4, -1)
+    block = block_of(embeddings, episodes, search=engine.search_gathered)
     support, query = embeddings[episodes.support].astype(np.float64), embeddings[queries].astype(np.float64)
     exact = np.einsum("bwkd,bnd->bwkn", support, query)
     lengths = np.linalg.norm(support, axis=-1)[..., None] * np.linalg.norm(query, axis=-1)[:, None, None]

@@ -1,8 +1,7 @@
 """A block of episodes in the cache: gathered once, and what several classifiers need computed once."""
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,6 +12,24 @@ from fsnl.pipeline.classifiers.similarity import UNIT, product_error
 Shared: TypeAlias = Literal[
     "cosines", "distances", "prototype_products", "centred_prototype_products", "centred"
 ]
+
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):
+    """A property that is computed when first asked for, and kept: `functools.cached_property` of Python 3.12.
+
+    Before, that holds one lock for all instances while it computes, so that one thread at a time would.
+    """
+
+    def __init__(self, compute: Callable[["Block"], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, block: "Block", owner: type["Block"]) -> T:
+        value = block.__dict__[self._compute.__name__] = self._compute(block)
+        return value
 
 
 class Buffers:
@@ -120,7 +137,7 @@ class Block:
         for name in shared:
             getattr(self, name)
 
-    @cached_property
+    @_once
     def centred(self) -> tuple[F32, F32]:
         """Support (B, W, K, D) and query (B, n, D), the centre taken off where the split has one."""
         n_block = len(self.query)
@@ -133,7 +150,7 @@ class Block:
             np.subtract(self.query, self.rows.centre, out=query)
         return support, query
 
-    @cached_property
+    @_once
     def distances(self) -> F32:
         """(B, n, W, K), squared L2 of the centred queries and supports."""
         if self._parent is not None:
@@ -141,18 +158,18 @@ class Block:
         found = self._search(self)
         return found.reshape(*found.shape[:2], *self.support.shape[1:3])
 
-    @cached_property
+    @_once
     def query_squares(self) -> F32:
         """(B, n), squared norm of the centred queries."""
         return self.rows.centred_squares[self.query_rows]
 
-    @cached_property
+    @_once
     def largest_support_square(self) -> F32:
         """(B, 1), the largest squared norm of the centred supports."""
         squares: F32 = self.rows.centred_squares[self.support_rows]
         return np.asarray(squares.max(axis=(1, 2)))[:, None]
 
-    @cached_property
+    @_once
     def products(self) -> F32:
         """(B, W, K, n), inner products as the rows lie."""
         product: F32
@@ -179,13 +196,13 @@ class Block:
         ratio = self.rows.square_ratio
         return error + UNIT + ratio * (error + 5 * UNIT) if self._from_distances else error
 
-    @cached_property
+    @_once
     def inverse_query_norms(self) -> F32:
         """(B, n)."""
         inverse: F32 = self.rows.inverse_norms[self.query_rows]
         return inverse
 
-    @cached_property
+    @_once
     def cosines(self) -> F32:
         """(B, W, K, n); NaN where float32 cannot tell."""
         if self._parent is not None:
@@ -194,17 +211,17 @@ class Block:
         cosine *= self.inverse_query_norms[:, None, None]
         return cosine
 
-    @cached_property
+    @_once
     def prototypes(self) -> F32:
         """(B, W, D), means of the supports as they lie."""
         return _mean_over_shots(self.support)
 
-    @cached_property
+    @_once
     def centred_prototypes(self) -> F32:
         """(B, W, D), means of the centred supports."""
         return self.prototypes if self.rows.centre is None else _mean_over_shots(self.centred[0])
 
-    @cached_property
+    @_once
     def prototype_products(self) -> F32:
         """(B, W, n), inner products of prototypes and queries as they lie."""
         if self._from_products:
@@ -212,7 +229,7 @@ class Block:
         product: F32 = np.matmul(self.prototypes, self.query.swapaxes(1, 2))
         return product
 
-    @cached_property
+    @_once
     def centred_prototype_products(self) -> F32:
         """(B, W, n), the same of the centred ones."""
         if self.rows.centre is None:
@@ -220,7 +237,7 @@ class Block:
         product: F32 = np.matmul(self.centred_prototypes, self.centred[1].swapaxes(1, 2))
         return product
 
-    @cached_property
+    @_once
     def precise_support(self) -> F64:
         """(B, W, K, D) float64, neither scaled nor centred."""
         return self.rows.embeddings[self.support_rows].astype(np.float64)
