@@ -21,6 +21,14 @@ unset PYTHONPATH PYTHONHOME
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# What a command does stands at its head.
+case ${1:-} in
+    -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+esac
+
 say() {
     printf '%s\n' "$*" >&2
 }

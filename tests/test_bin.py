@@ -305,3 +305,15 @@ def test_a_wheel_that_is_not_the_one_imported_fails(sandbox: Sandbox) -> None:
 def test_scripts_can_be_run_and_are_valid(script: str) -> None:
     assert os.access(CHECKOUT / script, os.X_OK)
     subprocess.run(["bash", "-n", CHECKOUT / script], check=True)
+
+
+@pytest.mark.parametrize(
+    "command", sorted(path.name for path in (CHECKOUT / "bin").iterdir() if "." not in path.name)
+)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_asked_for_help_a_command_prints_what_stands_at_its_head(command: str, option: str) -> None:
+    path = CHECKOUT / "bin" / command
+    done = subprocess.run([path, option], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == path.read_text(encoding="utf-8").splitlines()[1].removeprefix("# ")
+    assert "set -euo" not in done.stdout
+    assert done.stderr == ""
