@@ -75,8 +75,14 @@ def check_vacant(path: Path, *, overwrite: bool) -> None:
     """Refuse early what cannot be written later: an occupied path, a missing or closed folder."""
     with write_errors(path):  # no permission to look, a name too long
         is_folder, is_there, has_folder = path.is_dir(), path.exists(), path.parent.is_dir()
+        is_special = is_there and not is_folder and not path.is_file()
+        leads_nowhere = path.is_symlink() and not is_there
     if is_folder:
         raise OccupiedError(path, "is a folder; name a file")
+    if is_special:
+        raise OccupiedError(path, "is no file but a device, pipe or socket; name a file")
+    if leads_nowhere:
+        raise OccupiedError(path, "is a link to a file that is not there; remove it, or use another --out")
     if is_there and not overwrite:
         raise OccupiedError(path, "exists already; use another --out, or --force to replace it")
     if not has_folder:
@@ -144,13 +150,15 @@ def opened(path: Path, *, file_format: str) -> Iterator[h5py.File]:
     """
     noun = NOUNS[file_format]
     try:
-        is_folder, is_there = path.is_dir(), path.exists()
+        is_folder, is_there, is_file = path.is_dir(), path.exists(), path.is_file()
     except OSError as error:  # no permission to look, a name too long
         raise FormatError(path, f"cannot be read: {_reason(error)}") from error
     if is_folder:
         raise FormatError(path, f"is a folder, needed {_a(noun)}")
     if not is_there:
         raise FormatError(path, f"no such {noun}")
+    if not is_file:
+        raise FormatError(path, f"is a device, pipe or socket, needed {_a(noun)}")
     try:
         with h5py.File(path, "r", locking=False) as file:
             _check_format(path, file, file_format=file_format)

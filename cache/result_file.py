@@ -142,6 +142,10 @@ def _read_run(path: Path, group: h5py.Group, sets: Mapping[str, EpisodeSet]) -> 
     fits = predictions.shape == episodes.query.shape and correct.shape == episodes.classes.shape
     if not fits or predictions.dtype.kind != "u" or correct.dtype.kind != "u":
         raise FormatError(path, f"run {group.name} does not fit its episodes")
+    if predictions.size and predictions.max() >= predictions.shape[1]:
+        raise FormatError(path, f"run {group.name} has answers that are no ways of its episodes")
+    if not np.array_equal(correct, count_correct(predictions)):
+        raise FormatError(path, f"run {group.name} counts other queries as correct than its answers make so")
     try:
         summary = _summary(hdf5.json_attribute(group, "summary"))
     except (TypeError, KeyError) as error:

@@ -43,7 +43,7 @@ def build_classifiers(names: Names, episode_sets: Sequence[Episodes]) -> list[li
             if built[name].min_supports > n_supports:
                 msg = (
                     f"classifier {name!r} needs {built[name].min_supports} supports, {episodes.n_way}-way "
-                    f"{episodes.n_shot}-shot episodes have {n_supports}; ask for more shots, or fewer"
+                    f"{episodes.n_shot}-shot episodes have {n_supports}; ask for more shots, or a smaller N"
                 )
                 raise ScoringError(msg)
     return [[built[name] for name in row] for row in wanted]

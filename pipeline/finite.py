@@ -13,7 +13,7 @@ CHECK_VALUES = 1 << 20
 
 
 def check_finite(embeddings: F32, features: Features, *, store: Path, after: str = "") -> None:
-    """Refuse NaN and infinity.
+    """Refuse NaN and infinity, and rows of no numbers at all.
 
     Args:
         embeddings: (N, D) float32, those of `features` or what a transform made of them.
@@ -22,8 +22,11 @@ def check_finite(embeddings: F32, features: Features, *, store: Path, after: str
         after: `after transform ...` where one has been applied, for the message.
 
     Raises:
-        ScoringError: some are not finite; the message names images.
+        ScoringError: some are not finite, the message names images; or they have no dimensions.
     """
+    if embeddings.shape[1] == 0:
+        msg = f"{store}: its embeddings have 0 dimensions, needed at least 1"
+        raise ScoringError(msg)
     bad = non_finite_rows(embeddings)
     if not bad.size:
         return

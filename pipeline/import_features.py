@@ -10,7 +10,7 @@ import numpy as np
 
 from fsnl.cache import hdf5
 from fsnl.cache.arrays import F32, I64, U64
-from fsnl.cache.errors import MismatchError
+from fsnl.cache.errors import DatasetError, MismatchError
 from fsnl.cache.holder import held, this_process
 from fsnl.cache.schema import DatasetInfo, EncoderInfo, Json, LabelsUsed, Listing, StoreHeader
 from fsnl.cache.shards import shard_folder
@@ -70,6 +70,9 @@ def import_features(
     hdf5.check_vacant(out, overwrite=True)
     existing = None if force else existing_store(out)
     found = read_features(request.file, labels=request.labels)
+    if found.embeddings.shape[1] == 0:
+        msg = f"{request.file}: its features have 0 dimensions, needed at least 1"
+        raise DatasetError(msg)
     note(f"{request.split}: {len(found.class_names)} classes, {len(found.labels):,} images, {found.layout}")
     header = _header(request)
     record = _record(request)

@@ -50,6 +50,8 @@ def read_task_accuracies(path: Path | str) -> list[EpisodeAccuracies]:
         FormatError: not there, not such a file, or a value that is no accuracy.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise FormatError(path, "is a folder, device or pipe, needed a JSON or CSV file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -95,7 +97,7 @@ def _place(column: _Column) -> str:
 
 def _from_json(path: Path, text: str) -> Iterator[_Column]:
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise FormatError(path, f"is not JSON ({error})") from error
     if isinstance(content, dict) and str(content.get("format", "")).startswith("fsnl."):
@@ -104,6 +106,20 @@ def _from_json(path: Path, text: str) -> Iterator[_Column]:
     if isinstance(content, list):
         content = {path.stem: content}
     yield from _walk(path, content, names=())
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose names differ; of two of one name json would keep the last.
+
+    Raises:
+        ValueError: a name stands twice.
+    """
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in [other for other, _ in pairs[:i]])
+        msg = f"{twice!r} stands twice in one object"
+        raise ValueError(msg)
+    return content
 
 
 def _walk(path: Path, node: object, *, names: tuple[str, ...]) -> Iterator[_Column]:
@@ -136,6 +152,8 @@ def _from_csv(path: Path, text: str) -> list[_Column]:
     kinds = [name.lower() for name in names]
     methods = [i for i, kind in enumerate(kinds) if kind not in (*GROUP_COLUMNS, *NUMBER_COLUMNS)]
     groups = [i for i, kind in enumerate(kinds) if kind in GROUP_COLUMNS]
+    if not any(math.isnan(_number(name)) for name in names):
+        raise FormatError(path, "has numbers in its first row, which names the methods")
     if len(set(names)) < len(names):
         raise FormatError(path, "has two columns of one name; a column's name is its method")
     found: dict[tuple[str, int], list[float | None]] = {}

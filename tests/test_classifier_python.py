@@ -72,6 +72,14 @@ def test_its_folder_is_on_the_path_while_it_is_loaded_and_no_longer(tmp_path: Pa
         ("\ndef scores(support, query):\n    return 1 / 0\n", r"ZeroDivisionError: division.*line 3\)"),
         ("def scores(support, query):\n    return query\n", r"returned float32 \(\d+, 12, 8\), needed real"),
         ("def scores(support, query):\n    return 'a'\n", "needed real numbers"),
+        ("def scores(support, query):\n    return [[1], [1, 2]]\n", "raised ValueError: setting an array"),
+        ("def scores(support, query):\n    raise SystemExit(3)\n", r"SystemExit: 3 \(.*mine.py, line 2\)"),
+        ("raise SystemExit(0)\n", r"raised SystemExit: 0 \(.*mine.py, line 1\)"),
+        (
+            "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\n"
+            "def scores(support, query):\n    raise Odd\n",
+            r"raised Odd \(.*mine.py, line 5\)",
+        ),
         ("def scores(support, query):\n    query += 1\n", "read-only"),
         (
             "import numpy as np\ndef scores(support, query):\n"
@@ -84,6 +92,14 @@ def test_mistakes_in_it_are_told_with_their_place(tmp_path: Path, code: str, rea
     embeddings = clusters(n_classes=6, n_per_class=12, dim=8)
     with pytest.raises(ScoringError, match=reason):
         score(*in_memory(embeddings, LABELS), [EPISODES], classifiers=[written(tmp_path, code)])
+
+
+def test_a_relative_file_has_its_place_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("def scores(support, query):\n    return 1 / 0\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    embeddings = clusters(n_classes=6, n_per_class=12, dim=8)
+    with pytest.raises(ScoringError, match=r"ZeroDivisionError: .* \(mine.py, line 2\)"):
+        score(*in_memory(embeddings, LABELS), [EPISODES], classifiers=["python:mine.py:scores"])
 
 
 @pytest.mark.parametrize("name", ["python:", "python:mine.py", "python:mine.py:", "python::scores"])

@@ -38,6 +38,8 @@ def test_a_classifier_is_named_in_results_by_what_it_is(given: str, name: str) -
         ("attention:0", "SCALE must be a number above 0, is '0'"),
         ("attention:nan", "SCALE must be a number above 0"),
         ("attention:inf", "SCALE must be a number above 0"),
+        ("attention:1e-7", "SCALE must be 1e-06 to 1e\\+30; use mean-cosine"),
+        ("attention:1e39", "SCALE must be 1e-06 to 1e\\+30; use attention-max"),
         ("ridge:none", "LAMBDA must be a number above 0, is 'none'"),
         ("logistic:-1", "C must be a number above 0, is '-1'"),
         ("1nn:3", "1nn takes nothing after a colon"),

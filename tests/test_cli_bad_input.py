@@ -336,14 +336,42 @@ def test_no_command_replaces_a_file_that_it_reads(tiny_store: Path, tmp_path: Pa
     store = shutil.copy(tiny_store, tmp_path / "tiny.h5")
     vectors = tmp_path / "vectors.npy"
     np.save(vectors, np.ones((3, 4, 2), dtype=np.float32))
-    results = tmp_path / "results.h5"
+    results, other, code = (tmp_path / name for name in ("results.h5", "other.h5", "own.py"))
+    page = tmp_path / "page.html"
+    shutil.copy(tiny_store, other)
     done("score", store, "--way", "2", "--query", "2", "--episodes", "3", "--out", results)
+    code.write_text("def scores(support, query): ...\n", encoding="utf-8")
     before = tree(tmp_path)
     for call in (
         ("score", store, "--out", store),
+        ("score", store, "--classifier", f"python:{code}:scores", "--out", code),
+        ("score", store, "--transform", f"center:{other}:test,l2", "--out", other),
+        ("extract", "--encoder", f"python:{code}:net", "--out", code),
+        ("extract", "--encoder", f"checkpoint:{code}", "--out", code),
+        ("extract", "--encoder", "fsnl:conv4", "--weights", code, "--out", code),
+        ("pretrain", "--dataset", "folder", "--classes", code, "--out", code),
+        ("report", results, "--episodes-csv", results),
         ("sample", store, "--out", store),
         ("report", results, "--out", results),
         ("import", vectors, "--out", vectors),
     ):
         assert_refused(fsnl(*call, "--force"), "is read by this very call", code=2)
+    both = ("report", results, "--out", page, "--episodes-csv", tmp_path / "." / page.name)
+    assert_refused(fsnl(*both, "--force"), "is the page that --out names", code=2)
     assert tree(tmp_path) == before
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(tiny_store: Path, tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link.h5"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "nowhere.h5")
+    score = ("score", tiny_store, "--query", "2", "--episodes", "3", "--force", "--out")
+    assert_refused(fsnl(*score, pipe), "is no file but a device, pipe or socket")
+    assert_refused(fsnl(*score, link), "is a link to a file that is not there")
+    assert_refused(fsnl("score", pipe), "is a device, pipe or socket, needed a feature store")
+    assert_refused(fsnl("report", pipe, "--out", tmp_path / "page.html"), "needed a result file")
+    assert_refused(fsnl("compare", tmp_path / "pipe.csv"), "no such file")
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert_refused(fsnl("compare", tmp_path / "pipe.csv"), "is a folder, device or pipe, needed a")
+    assert pipe.is_fifo()
+    assert link.is_symlink()

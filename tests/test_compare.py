@@ -311,6 +311,8 @@ def test_a_method_may_be_missing_on_a_data_set_of_a_csv(tmp_path: Path) -> None:
         ("a.json", "{}", "holds no list of accuracies"),
         ("a.json", '{"m": []}', "method 'm' has no tasks"),
         ("a.json", '{"x": {"m": [1, "2"]}}', 'x / m, task 2: "2" is not a number'),
+        ("a.json", '{"m": [1], "n": [1], "m": [0]}', "is not JSON .'m' stands twice in one object"),
+        ("a.csv", "0.1,0.2\n0.3,0.4\n", "has numbers in its first row, which names the methods"),
         ("a.json", '{"m": [true]}', "m, task 1: true is not a number"),
         ("a.json", '{"m": 3}', "m: needed an object of methods or a list"),
         ("a.json", '{"m": [50, 101]}', "method 'm', task 2: 101.0 is no accuracy in per cent"),

@@ -55,7 +55,7 @@ def precise(embeddings: F32, episodes: Episodes, name: str) -> I64:
     query = embeddings[episodes.query].reshape(episodes.n_episodes, -1, embeddings.shape[1])
     classifier = build_classifier(name)
     scores = classifier.scores(support, query.astype(np.float64))
-    return decide_with_ties(scores, unit=classifier.unit).reshape(episodes.query.shape)
+    return decide_with_ties(scores, classifier).reshape(episodes.query.shape)
 
 
 def test_threads_blocks_and_company_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +216,25 @@ def test_near_ties_are_decided_as_in_float64(name: str, n_shot: int) -> None:
     embeddings, episodes = near.astype(np.float32), drawn(n_shot)
     got, wanted = answers(embeddings, LABELS, episodes, name), precise(embeddings, episodes, name)
     assert (got == wanted).all()
+
+
+@pytest.mark.parametrize("name", [*COSINE, "attention:1000"])
+@pytest.mark.parametrize("offset", [1e4, 1e5, 3e5])
+def test_cosines_far_from_the_origin_are_told_apart(name: str, offset: float) -> None:
+    """They differ by (spread / offset)^2: by less than 1e-11, and by more than their rounding."""
+    embeddings, episodes = (some(64) + np.float32(offset)).astype(np.float32), drawn(1)
+    support = embeddings[episodes.support[:, :, 0]].astype(np.longdouble)
+    query = embeddings[episodes.query].reshape(episodes.n_episodes, -1, 64).astype(np.longdouble)
+    support /= np.sqrt((support**2).sum(axis=-1, keepdims=True))
+    query /= np.sqrt((query**2).sum(axis=-1, keepdims=True))
+    wanted = np.einsum("ewd,end->enw", support, query).argmax(axis=2).reshape(episodes.query.shape)
+    differing = (answers(embeddings, LABELS, episodes, name) != wanted).mean()
+    assert differing <= 0.002
+
+
+def test_a_penalty_beyond_float64_is_refused() -> None:
+    with pytest.raises(ScoringError, match=r"did not converge .*, or a smaller C"):
+        answers(some(), LABELS, drawn(), "logistic:1e300")
 
 
 @pytest.mark.parametrize(("n_shot", "in_place"), [(1, True), (2, False)])

@@ -30,9 +30,11 @@ MAY_IMPORT = {
     **{module: VALUES | PICKLES for module in PICKLES},
     # How many cores there are: the standard library only.
     "fsnl.pipeline.cores": set(),
+    # Users' code, run.
+    "fsnl.pipeline.user_code": set(),
     "fsnl.pipeline.datasets": VALUES | PICKLES,
     "fsnl.pipeline.encoders": {
-        *(*VALUES, "fsnl.cache.torch_files"),
+        *(*VALUES, "fsnl.cache.torch_files", "fsnl.pipeline.user_code"),
         *("fsnl.pipeline.datasets.base", "fsnl.pipeline.datasets.quiet", "fsnl.pipeline.cores"),
     },
     "fsnl.pipeline.sharding": {"fsnl.cache", *ENCODING},
@@ -52,7 +54,7 @@ MAY_IMPORT = {
     "fsnl.pipeline.fitting": {"fsnl.cache", "fsnl.pipeline.finite", *PURE},
     "fsnl.pipeline.finite": VALUES,
     "fsnl.pipeline.protocol": set(),
-    "fsnl.pipeline.user_classifier": VALUES | PURE,
+    "fsnl.pipeline.user_classifier": VALUES | PURE | {"fsnl.pipeline.user_code"},
     "fsnl.pipeline.classifier_names": {"fsnl.pipeline.user_classifier", *VALUES, *PURE},
     "fsnl.pipeline.compare": {"fsnl.cache", *PURE},
     # Accuracies that others published, for comparison.

@@ -214,6 +214,7 @@ WRONG: dict[str, tuple[object, str]] = {
     "alone.pkl": ({"owl": [[1.0]]}, r"has one class alone \('owl'\)"),
     "text.txt": (None, "not a pickle, or a damaged one"),
     "flat.npy": (FLAT, r"features of shape \(60, 7\) come without labels; .* --labels"),
+    "no-numbers.npy": (np.ones((3, 4, 0), dtype=np.float32), "its features have 0 dimensions"),
     "complex.npy": (FEATURES.astype("c8"), "features are of dtype complex64, needed are real numbers"),
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from results import Images, Made, make_results
 
-from fsnl.cache.errors import OccupiedError
+from fsnl.cache.errors import OccupiedError, ScoringError
 from fsnl.cache.schema import Features
 from fsnl.pipeline.compare import accuracies_of, compare
 from fsnl.pipeline.reanalysis import reanalyse
@@ -163,6 +163,22 @@ def test_the_map_is_the_principal_components(shape: tuple[int, int]) -> None:
     signs = np.sign((found.points * expected).sum(axis=0))
     assert found.points == pytest.approx(expected * signs, abs=2e-3 * s[0])
     assert found.explained == pytest.approx(tuple((s**2)[:2] / (s**2).sum()), rel=1e-3)
+
+
+@pytest.mark.parametrize("exponent", [-100, 120])
+def test_a_map_of_extreme_numbers_is_that_of_their_exact_multiples(exponent: int) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    plain, extreme = (principal_map(features(np.ldexp(x, e))) for e in (0, exponent))
+    np.testing.assert_array_equal(extreme.points, np.ldexp(plain.points, exponent))
+    assert extreme.explained == plain.explained
+
+
+def test_what_is_not_finite_cannot_be_mapped() -> None:
+    x = np.ones((8, 3))
+    x[5, 1] = np.nan
+    held = features(x, n_classes=1)
+    with pytest.raises(ScoringError, match=f"the embedding of '{held.image_ids[5]}' holds NaN or infinity"):
+        principal_map(held)
 
 
 def test_a_map_of_many_images_takes_evenly_of_every_class() -> None:

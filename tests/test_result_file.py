@@ -187,9 +187,19 @@ def edited_episodes(file: h5py.File) -> None:
     group["query"][...] = group["query"][()][::-1]
 
 
+def answers_that_are_no_ways(file: h5py.File) -> None:
+    file["runs/0/predictions"][0, 0, 0] = 9
+
+
+def other_counts(file: h5py.File) -> None:
+    file["runs/0/correct"][...] = 0
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (answers_that_are_no_ways, "run /runs/0 has answers that are no ways of its episodes"),
+        (other_counts, "run /runs/0 counts other queries as correct than its answers make so"),
         (no_episodes, "names episodes .* that are not in the file"),
         (other_shape, "run /runs/0 does not fit its episodes"),
         (signed_answers, "run /runs/0 does not fit its episodes"),

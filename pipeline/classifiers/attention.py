@@ -3,7 +3,7 @@
 import numpy as np
 
 from fsnl.cache.arrays import Floats
-from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
+from fsnl.pipeline.classifiers.base import COSINE_TIE, Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
 from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
@@ -51,4 +51,5 @@ def attention(scale: float = 1.0) -> Classifier:
         scores=lambda support, query: attention_scores(support, query, scale=scale),
         fast=lambda block: attention_answer(block, scale=scale),
         shared=frozenset({"cosines"}),
+        tie=COSINE_TIE,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fsnl.cache.arrays import Floats
-from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
+from fsnl.pipeline.classifiers.base import COSINE_TIE, Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
 from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
@@ -38,4 +38,5 @@ def attention_max() -> Classifier:
         fast=attention_max_answer,
         shared=frozenset({"cosines"}),
         unit=1.0,
+        tie=COSINE_TIE,
     )

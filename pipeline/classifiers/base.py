@@ -13,6 +13,9 @@ Scores: TypeAlias = Callable[[Floats, Floats], Floats]
 
 # In float64, scores closer than this, relative to their size, are a tie: the lowest way answers.
 TIE = 1e-12
+# The same of cosines and what is made of them. Rows far from the origin have cosines that differ no more than
+# by that; rounding makes about 16 units of 2**-53 of it, with 21,168 dimensions too.
+COSINE_TIE = 2.0**-46
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,9 @@ class Classifier:
             `scores` decides alone.
         shared: the block's quantities that `fast` asks for, computed once for all who ask.
         min_supports: the least W * K that it can work with.
-        unit: size of scores below which a float64 difference of TIE times it is rounding: 1 for cosines and
+        unit: size of scores below which a float64 difference of `tie` times it is rounding: 1 for cosines and
             other scores about 0; 0 for distances, whose rounding is relative to themselves.
+        tie: float64 scores closer than this, relative to their size or to `unit`, are a tie.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Classifier:
     shared: frozenset[Shared] = frozenset()
     min_supports: int = 1
     unit: float = 0.0
+    tie: float = TIE
 
 
 def decide(scores: Floats) -> I64:
@@ -57,10 +62,10 @@ def decide(scores: Floats) -> I64:
     return np.asarray(scores.argmax(axis=-1), dtype=np.int64)
 
 
-def decide_with_ties(scores: Floats, *, unit: float) -> I64:
+def decide_with_ties(scores: Floats, classifier: Classifier) -> I64:
     """The lowest way whose float64 score is the best one's but for rounding: (..., W) -> (...,) int64."""
     best = scores.max(axis=-1, keepdims=True)
-    return decide(scores >= best - TIE * np.maximum(np.abs(best), unit))
+    return decide(scores >= best - classifier.tie * np.maximum(np.abs(best), classifier.unit))
 
 
 def rank(scores: Floats, *, relative: float = 0.0, absolute: Floats | float = 0.0) -> Answer:

@@ -51,4 +51,4 @@ class CloseCalls:
             some = numbers[part, None], *np.divmod(picked, episodes.n_query)
             support = embeddings[episodes.support[numbers[part]]].astype(np.float64)
             query = embeddings[episodes.query[some]].astype(np.float64)
-            ways[some] = decide_with_ties(classifier.scores(support, query), unit=classifier.unit)
+            ways[some] = decide_with_ties(classifier.scores(support, query), classifier)

@@ -14,6 +14,11 @@ from fsnl.pipeline.classifiers.newton import direction, gradient_norm, line_sear
 GRADIENT_TOLERANCE = 1e-8
 MAX_STEPS = 100
 
+_TOO_LARGE = (
+    f"logistic regression did not converge in {MAX_STEPS} Newton steps: the embeddings are too large "
+    "or C is too great; try --transform l2 or zscore:train, or a smaller C"
+)
+
 
 def logistic_scores(support: Floats, query: Floats, *, inverse_penalty: float) -> Floats:
     """Logits of softmax regression: C * sum of cross entropies + 1/2 |weights|^2, a free intercept.
@@ -44,17 +49,21 @@ def logistic_weights(support: F64, gram: F64, n_way: int, *, inverse_penalty: fl
         inverse_penalty: C, above 0.
 
     Raises:
-        ScoringError: no convergence.
+        ScoringError: no convergence, or a gradient beyond float64.
     """
     n_episodes, m, _ = gram.shape
     coefficients = np.zeros((n_episodes, m, n_way))
     bias = np.zeros((n_episodes, n_way))
     left: I64 = np.arange(n_episodes)
     state = start(gram, n_way=n_way, inverse_penalty=inverse_penalty)
+    with np.errstate(over="ignore", invalid="ignore"):
+        at_zero = gradient_norm(state)
+    if not np.isfinite(at_zero).all():
+        raise ScoringError(_TOO_LARGE)
     # The gradient by the bias is a sum of m probabilities, with their rounding.
-    enough = np.maximum(GRADIENT_TOLERANCE * gradient_norm(state), 1e-14 * m * inverse_penalty)
+    enough = np.maximum(GRADIENT_TOLERANCE * at_zero, 1e-14 * m * inverse_penalty)
     for _ in range(MAX_STEPS):
-        going = gradient_norm(state) > enough
+        going = ~(gradient_norm(state) <= enough)  # NaN too
         if not going.all():
             coefficients[left], bias[left] = state.coefficients, state.bias
             left, enough, state = left[going], enough[going], state.some(going)
@@ -62,11 +71,7 @@ def logistic_weights(support: F64, gram: F64, n_way: int, *, inverse_penalty: fl
             break
         state = line_search(state, *direction(state))
     if left.size:
-        msg = (
-            f"logistic regression did not converge in {MAX_STEPS} Newton steps: the embeddings are too large "
-            "or C is too great; try --transform l2 or zscore:train, or a smaller C"
-        )
-        raise ScoringError(msg)
+        raise ScoringError(_TOO_LARGE)
     return np.matmul(coefficients.swapaxes(1, 2), support), bias
 
 

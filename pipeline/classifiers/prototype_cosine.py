@@ -3,7 +3,7 @@
 import numpy as np
 
 from fsnl.cache.arrays import Floats
-from fsnl.pipeline.classifiers.base import Answer, Classifier, rank
+from fsnl.pipeline.classifiers.base import COSINE_TIE, Answer, Classifier, rank
 from fsnl.pipeline.classifiers.block import Block
 from fsnl.pipeline.classifiers.similarity import UNIT, cosines
 
@@ -47,4 +47,5 @@ def prototype_cosine() -> Classifier:
         fast=prototype_cosine_answer,
         shared=frozenset({"prototype_products"}),
         unit=1.0,
+        tie=COSINE_TIE,
     )

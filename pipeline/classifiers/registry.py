@@ -29,6 +29,9 @@ NUMBERED: dict[str, tuple[str, Callable[[float], Classifier]]] = {
     "ridge": ("LAMBDA", ridge),
     "logistic": ("C", logistic),
 }
+# Scales of cosines: below, float64 cannot tell softmax sums apart, whose order tends to that of mean-cosine;
+# above, it is that of attention-max.
+LEAST_SCALE, MOST_SCALE = 1e-6, 1e30
 FORMS = (
     *("1nn", "knn:N", "attention[:SCALE]", "attention-max", "prototype", "prototype-cosine"),
     *("mean-cosine", "ridge[:LAMBDA]", "logistic[:C]", "python:FILE:FUNCTION"),
@@ -46,7 +49,12 @@ def build_classifier(name: str) -> Classifier:
         return k_nearest(_neighbours(name, text))
     if kind in NUMBERED:
         called, build = NUMBERED[kind]
-        return build(_positive(name, text, called=called)) if colon else build(1.0)
+        number = _positive(name, text, called=called) if colon else 1.0
+        if kind == "attention" and not LEAST_SCALE <= number <= MOST_SCALE:
+            limit = "mean-cosine" if number < 1 else "attention-max"
+            msg = f"classifier {name!r}: SCALE must be {LEAST_SCALE:g} to {MOST_SCALE:g}; use {limit}"
+            raise ScoringError(msg)
+        return build(number)
     if kind in PLAIN:
         if colon:
             msg = f"classifier {name!r}: {kind} takes nothing after a colon"

@@ -1,14 +1,18 @@
 """What all commands share: help, version, and how an error becomes one line and an exit code."""
 
 import errno
+import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from fsnl.cache.errors import FsnlError
+
+# Options whose numbers decide how much memory a command takes.
+_MEMORY_OPTIONS = ("--episodes", "--threads", "--batch-size", "--image-size", "--workers")
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
 
@@ -25,7 +29,9 @@ class Command(click.Command):
         except FsnlError as error:
             raise _Failure(str(error)) from error
         except MemoryError as error:
-            reason = "not enough memory; use fewer --threads, or a smaller --batch-size or --image-size"
+            own = [name for option in self.params for name in option.opts if name in _MEMORY_OPTIONS]
+            advice = f"; use a smaller number for {' or '.join(own)}" if own else ""
+            reason = f"not enough memory{advice}"
             raise _Failure(reason) from error
         except OSError as error:  # what the system refuses: a name too long, a folder closed meanwhile
             if error.errno == errno.EPIPE:  # click's own: whoever read the output has gone
@@ -47,16 +53,31 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def refuse_same_file(out: Path, inputs: Iterable[Path]) -> None:
-    """Refuse an --out that is one of the files read: even --force shall not eat its own input.
+def refuse_same_file(out: Path, inputs: Iterable[Path | str | None], *, option: str = "--out") -> None:
+    """Refuse to write one of the files read: even --force shall not eat its own input.
+
+    Args:
+        out: what is to be written.
+        inputs: files, and words of the user that may name one, as in `python:FILE:FUNCTION`.
+        option: which names `out`.
 
     Raises:
-        click.BadParameter: it is.
+        click.BadParameter: it is read.
     """
-    for path in inputs:
-        if out.exists() and path.exists() and out.samefile(path):
-            msg = f"{out} is read by this very call; use another --out"
-            raise click.BadParameter(msg, param_hint="--out")
+    for given in inputs:
+        for path in _named_files(given) if isinstance(given, str) else [given]:
+            if path is not None and out.exists() and path.exists() and out.samefile(path):
+                msg = f"{out} is read by this very call; name another file"
+                raise click.BadParameter(msg, param_hint=option)
+
+
+def _named_files(text: str) -> Iterator[Path]:
+    """Every stretch between colons, within commas too, might be a file's name."""
+    for words in {text, *text.split(",")}:
+        parts = words.split(":")
+        for first, last in itertools.combinations(range(len(parts) + 1), 2):
+            if name := ":".join(parts[first:last]).strip():
+                yield Path(name)
 
 
 def check_split_name(split: str) -> None:

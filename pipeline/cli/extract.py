@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note
+from fsnl.pipeline.cli.common import (
+    CONTEXT,
+    Command,
+    check_split_name,
+    example,
+    note,
+    refuse_same_file,
+)
 from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
 
 if TYPE_CHECKING:
@@ -141,6 +148,8 @@ def main(
     """
     for split in splits:
         check_split_name(split)
+    if out is not None:
+        refuse_same_file(out, (root, classes, csv, encoder, weights))
     from fsnl.pipeline.extract import ExtractRequest, Running, extract
     from fsnl.pipeline.sharding.ranks import this_rank
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note
+from fsnl.pipeline.cli.common import (
+    CONTEXT,
+    Command,
+    check_split_name,
+    example,
+    note,
+    refuse_same_file,
+)
 from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
 from fsnl.pipeline.pretrain.request import VIEWS
 
@@ -139,6 +146,7 @@ def main(
     was, the same command goes on where it was last saved. Under torchrun all processes train one network.
     """
     check_split_name(split)
+    refuse_same_file(out, (root, classes, csv))
     _check_numbers(
         temperature=temperature,
         learning_rate=learning_rate,

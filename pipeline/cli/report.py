@@ -70,10 +70,13 @@ def main(
     from fsnl.cache.hdf5 import check_vacant
     from fsnl.cache.result_file import read_result_file
 
-    for path in (out, episodes_csv):
+    for option, path in (("--out", out), ("--episodes-csv", episodes_csv)):
         if path is not None:
             check_vacant(path, overwrite=force)
-            refuse_same_file(path, (*files, *stores))
+            refuse_same_file(path, (*files, *stores), option=option)
+    if out is not None and episodes_csv is not None and out.resolve() == episodes_csv.resolve():
+        msg = f"{episodes_csv} is the page that --out names; name another file"
+        raise click.BadParameter(msg, param_hint="--episodes-csv")
     results = {str(file): read_result_file(file) for file in files}
     for file, content in results.items():
         if not content.runs:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
+from fsnl.pipeline.cli.options import episodes_option
 
 
 @click.command(
@@ -16,7 +17,7 @@ from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_sam
 @click.option("--way", type=click.IntRange(min=1), default=5, help="Classes per episode.")
 @click.option("--shot", type=click.IntRange(min=1), default=1, help="Support images per class.")
 @click.option("--query", type=click.IntRange(min=1), default=15, help="Query images per class.")
-@click.option("--episodes", type=click.IntRange(min=1), default=10_000, help="How many episodes.")
+@episodes_option
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="What they are drawn from.")
 @click.option(
     "--without-replacement",

@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from fsnl.pipeline.cli.common import CONTEXT, Command, example, note, refuse_same_file
+from fsnl.pipeline.cli.options import episodes_option
 from fsnl.pipeline.cli.progress import Progress
 from fsnl.pipeline.cli.score_help import CLASSIFIERS, PROTOCOL, TRANSFORMS
 from fsnl.pipeline.protocol import PROTOCOLS
@@ -50,7 +51,7 @@ EPISODE_OPTIONS = ("way", "shot", "query", "episodes", "seed", "without-replacem
     help="Support images per class; repeatable.",
 )
 @click.option("--query", type=click.IntRange(min=1), default=15, help="Query images per class.")
-@click.option("--episodes", type=click.IntRange(min=1), default=10_000, help="How many episodes.")
+@episodes_option
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, help="What they are drawn from.")
 @click.option(
     "--without-replacement",
@@ -138,7 +139,7 @@ def main(
 
     if out is not None:
         check_vacant(out, overwrite=force)
-        refuse_same_file(out, (*stores, *episode_files))
+        refuse_same_file(out, (*stores, *episode_files, *classifiers, *transforms))
     plan = EpisodePlan(
         n_way=way,
         shots=shots,

@@ -231,7 +231,11 @@ def _one_core_each() -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """What a library said, without its stack."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    try:
+        text = str(error).strip()
+    except Exception:  # an exception of the user's own network may fail at that, too
+        text = ""
+    return (text or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def arithmetic(precision: str, *, device: torch.device) -> Callable[[], AbstractContextManager[object]]:

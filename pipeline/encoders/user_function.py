@@ -1,20 +1,16 @@
 """Encoders of the user's own code: a function in a file that returns a network."""
 
-import importlib.util
-import sys
-import traceback
 from pathlib import Path
-from types import ModuleType
 
 import torch
 
 from fsnl.cache.errors import EncoderError
 from fsnl.pipeline.encoders.checkpoint_file import read_checkpoint
-from fsnl.pipeline.encoders.network import first_line
 from fsnl.pipeline.encoders.readout import Backbone
 from fsnl.pipeline.encoders.seeds import seeded
 from fsnl.pipeline.encoders.state_dict import fill_network
 from fsnl.pipeline.encoders.weights import Weights
+from fsnl.pipeline.user_code import FAILURES, run_file, told
 
 
 def function_backbone(path: Path, function: str, *, weights: Weights, encoder: str) -> Backbone:
@@ -33,7 +29,13 @@ def function_backbone(path: Path, function: str, *, weights: Weights, encoder: s
         EncoderError: no such file or function, an exception in the user's code, no network returned, or
             weights of another architecture.
     """
-    module = _run(path, encoder=encoder)
+    try:
+        module = run_file(path, keep_on_path=True)
+    except FAILURES as error:
+        raise _failed(path, encoder=encoder, error=error) from error
+    if module is None:
+        message = f"{path}: not a Python file (.py)"
+        raise EncoderError(message)
     make = getattr(module, function, None)
     if not callable(make):
         there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -42,7 +44,7 @@ def function_backbone(path: Path, function: str, *, weights: Weights, encoder: s
     try:
         with seeded(weights.seed or 0):
             network = make()
-    except (Exception, SystemExit) as error:
+    except FAILURES as error:
         raise _failed(path, encoder=encoder, error=error) from error
     if not isinstance(network, torch.nn.Module):
         message = f"{encoder}: the function returned a {type(network).__name__}, not a torch.nn.Module"
@@ -60,26 +62,5 @@ def function_backbone(path: Path, function: str, *, weights: Weights, encoder: s
     )
 
 
-def _run(path: Path, *, encoder: str) -> ModuleType:
-    name = f"fsnl_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        message = f"{path}: not a Python file (.py)"
-        raise EncoderError(message)
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise _failed(path, encoder=encoder, error=error) from error
-    return module
-
-
 def _failed(path: Path, *, encoder: str, error: BaseException) -> EncoderError:
-    """What the user's code raised, with the last line of it that was running."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    line = f", line {own[-1].lineno}" if own else ""
-    return EncoderError(f"{encoder}: {path}{line}: {type(error).__name__}: {first_line(error)}")
+    return EncoderError(f"{encoder}: the user's code raised {told(error, path=path)}")

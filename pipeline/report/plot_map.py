@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fsnl.cache.arrays import F32, F64, I64
+from fsnl.cache.errors import ScoringError
 from fsnl.cache.schema import Features
 from fsnl.pipeline.report.drawing import INK, Drawing, new_figure, shortened
 
@@ -36,16 +37,31 @@ def principal_map(features: Features, *, n_most: int = MOST_POINTS) -> Embedding
     Args:
         features: N embeddings; a memory map is read in ascending order of rows.
         n_most: how many rows at most.
+
+    Raises:
+        ScoringError: some of these rows hold NaN or infinity.
     """
     rows = _evenly(features.labels, n_most=n_most)
     x = np.array(features.embeddings[rows], dtype=np.float32)
+    if not np.isfinite(x).all():
+        first = features.image_ids[rows[np.flatnonzero(~np.isfinite(x).all(axis=1))[0]]]
+        msg = f"the embedding of {first!r} holds NaN or infinity: they cannot be mapped; leave out --store"
+        raise ScoringError(msg)
+    scale = _power_of_two(float(np.abs(x).max(initial=0.0)))
+    x /= np.float32(scale)  # squares of the largest numbers would overflow
     x -= x.mean(axis=0, dtype=np.float64).astype(np.float32)
     points = (x @ _leading_directions(x)).astype(np.float64)  # (n, 2)
     # A component has no direction of its own: the farthest point lies to the right, or up.
     points = points * np.where(points.max(axis=0) < -points.min(axis=0), -1, 1)
     total = float((x.astype(np.float64) ** 2).sum()) or 1.0
     first, second = ((points**2).sum(axis=0) / total).tolist()
-    return EmbeddingMap(points, features.labels[rows], (first, second))
+    return EmbeddingMap(points * scale, features.labels[rows], (first, second))
+
+
+def _power_of_two(largest: float) -> float:
+    """What brings the largest number to about 1; exact."""
+    exponent = int(np.clip(np.frexp(largest)[1], -126, 127)) if largest else 0
+    return float(np.ldexp(1.0, exponent))
 
 
 def _leading_directions(x: F32) -> F32:
