@@ -23,13 +23,13 @@ def picture(row: int) -> U8:
     return np.random.default_rng(row).integers(0, 256, (5 + row % 3, 7, 3), np.uint8)
 
 
-def image_set(n_images: int, *, image: Callable[[int], U8] = picture) -> ImageSet:
+def image_set(n_images: int, *, image: Callable[[int], U8] = picture, n_bytes: int = 0) -> ImageSet:
     listing = Listing(
         split="test",
         class_names=("a",),
         labels=np.zeros(n_images, np.int64),
         image_ids=tuple(str(row) for row in range(n_images)),
-        source_sizes=np.zeros(n_images, np.int64),
+        source_sizes=np.full(n_images, n_bytes, np.int64),
     )
     return ImageSet(
         info=DatasetInfo("folder", None),
@@ -85,6 +85,45 @@ def test_decoding_runs_ahead_but_not_far() -> None:
     for n_taken, _ in enumerate(batches, 1):
         # 2 threads with 2 tasks of 16 images each are 64 images: 4 batches ahead of the one taken
         assert 20 * n_taken <= len(decoded) <= 20 * (n_taken + 4)
+
+
+class Crowd:
+    """Images that take a while, and the most threads that were at one at the same time."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.waits = waits
+        self.most = self._inside = 0
+        self._lock = threading.Lock()
+
+    def image(self, row: int) -> U8:
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+        if self.waits:
+            time.sleep(0.005)
+        else:
+            began = time.thread_time()
+            while time.thread_time() - began < 0.002:
+                picture(row)
+        with self._lock:
+            self._inside -= 1
+        return picture(row)
+
+
+@pytest.mark.parametrize(
+    ("waits", "n_bytes", "together"),
+    [(False, 2_000, False), (False, 100_000, True), (True, 2_000, True)],
+    ids=["small", "large", "small, on a slow disk"],
+)
+def test_small_images_are_decoded_by_one_thread_at_a_time(
+    *, waits: bool, n_bytes: int, together: bool
+) -> None:
+    crowd = Crowd(waits=waits)
+    photos = image_set(128, image=crowd.image, n_bytes=n_bytes)
+    asked = batch_rows(range(128), batch_size=64)
+    batches = list(prepared_batches(photos, PREPROCESSING, batches=asked, workers=2))
+    assert sum(len(images) for images, _ in batches) == 128
+    assert (crowd.most == 2) is together
 
 
 @pytest.mark.parametrize("workers", [0, 2])

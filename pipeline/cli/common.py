@@ -1,6 +1,7 @@
 """What all commands share: help, version, and how an error becomes one line and an exit code."""
 
 import errno
+import gc
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,10 @@ from fsnl.cache.errors import FsnlError
 # Options whose numbers decide how much memory a command takes.
 _MEMORY_OPTIONS = ("--episodes", "--threads", "--batch-size", "--image-size", "--workers")
 
+# With Python's own 700 or 2,000, all that torch makes on import is gone over again and again:
+# 0.3 of the 4.4 s of a small extraction.
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100}
 
 
@@ -21,6 +26,7 @@ class Command(click.Command):
     """A command that ends in a message, never in a traceback, where the user or the data is at fault."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 100)
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal without our characters still gets an answer
                 stream.reconfigure(errors="backslashreplace")

@@ -51,7 +51,7 @@ def list_array(
     rows = np.flatnonzero(renumbered >= 0)
     width = max(5, len(str(len(pixels))))
     ids = [f"{row:0{width}d}" if image_ids is None else image_ids[row] for row in rows.tolist()]
-    order = sorted(range(len(rows)), key=lambda place: (int(renumbered[rows[place]]), ids[place]))
+    order = sorted(range(len(rows)), key=list(zip(renumbered[rows].tolist(), ids, strict=True)).__getitem__)
     rows = rows[order]
     listing = Listing(
         split=split,

@@ -14,6 +14,7 @@ from fsnl.cache.schema import Preprocessing
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.quiet import pillow_quiet
 from fsnl.pipeline.encoders.preprocessing import check_preprocessing, prepare
+from fsnl.pipeline.encoders.turns import Turns
 
 # Images per task: enough to make the cost of a task small beside decoding even tiny images.
 _TASK_IMAGES = 16
@@ -90,19 +91,21 @@ def decode_rows(
     preprocessing: Preprocessing,
     *,
     rows: Sequence[int],
+    turns: Turns,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Batch:
     """Decode and prepare one batch in the calling thread, giving up between two images once `stopped`."""
     batch = _empty_batch(len(rows), preprocessing=preprocessing)
-    _fill(batch, image_set, preprocessing, rows=rows, start=0, stopped=stopped)
+    _fill(batch, image_set, preprocessing, rows=rows, start=0, turns=turns, stopped=stopped)
     return batch
 
 
 def _decoded_inline(
     image_set: ImageSet, preprocessing: Preprocessing, *, batches: Sequence[Sequence[int]]
 ) -> Generator[Batch, None, None]:
+    turns = Turns(image_set)
     for rows in batches:
-        yield decode_rows(image_set, preprocessing, rows=rows)
+        yield decode_rows(image_set, preprocessing, rows=rows, turns=turns)
 
 
 def _decoded_ahead(
@@ -111,7 +114,7 @@ def _decoded_ahead(
     batch_size = max((len(rows) for rows in batches), default=1) or 1
     task_size = min(_TASK_IMAGES, batch_size)
     n_ahead = max(2, -(-2 * workers * task_size // batch_size))
-    stop = Event()
+    stop, turns = Event(), Turns(image_set)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fsnl-decode")
 
     def submit(batch_rows: Sequence[int]) -> tuple[Batch, list[Future[None]]]:
@@ -124,6 +127,7 @@ def _decoded_ahead(
                 preprocessing,
                 rows=batch_rows[start : start + task_size],
                 start=start,
+                turns=turns,
                 stopped=stop.is_set,
             )
             for start in range(0, len(batch_rows), task_size)
@@ -156,11 +160,12 @@ def _fill(
     *,
     rows: Sequence[int],
     start: int,
+    turns: Turns,
     stopped: Callable[[], bool],
 ) -> None:
     """Decode `rows` into `batch` from position `start` on, until `stopped`."""
     images, digests = batch
-    with pillow_quiet():  # once for all rows: to do so for each takes a twentieth of the time
+    with turns.turn(), pillow_quiet():  # once for all rows: to do so for each takes a twentieth of the time
         for position, row in enumerate(rows, start):
             if stopped():
                 return

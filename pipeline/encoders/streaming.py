@@ -17,6 +17,7 @@ from fsnl.cache.arrays import F32, U8, U64
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.encoders.base import Encoder
 from fsnl.pipeline.encoders.batches import check_batches, decode_rows, prepared_batches
+from fsnl.pipeline.encoders.turns import Turns
 
 # Batches beyond those in work, so that no thread waits while the caller writes.
 _SPARE = 2
@@ -54,15 +55,16 @@ def embedded_batches(
 def _encoded_inline(
     image_set: ImageSet, encoder: Encoder, *, batches: Sequence[range]
 ) -> Generator[tuple[F32, U64], None, None]:
+    turns = Turns(image_set)
     with encoder.threads():
         for rows in batches:
-            yield _encoded(image_set, encoder, rows, stopped=lambda: False)
+            yield _encoded(image_set, encoder, rows, turns=turns, stopped=lambda: False)
 
 
 def _encoded(
-    image_set: ImageSet, encoder: Encoder, rows: range, *, stopped: Callable[[], bool]
+    image_set: ImageSet, encoder: Encoder, rows: range, *, turns: Turns, stopped: Callable[[], bool]
 ) -> tuple[F32, U64]:
-    images, digests = decode_rows(image_set, encoder.preprocessing, rows=rows, stopped=stopped)
+    images, digests = decode_rows(image_set, encoder.preprocessing, rows=rows, turns=turns, stopped=stopped)
     if stopped():
         raise CancelledError  # nobody asks for this batch any more
     return encoder.encode(images), digests
@@ -73,7 +75,7 @@ def _encoded_by_threads(
 ) -> Generator[tuple[F32, U64], None, None]:
     stop = Event()
     pending: deque[Future[tuple[F32, U64]]] = deque()
-    encoded = partial(_encoded, image_set, encoder, stopped=stop.is_set)
+    encoded = partial(_encoded, image_set, encoder, turns=Turns(image_set), stopped=stop.is_set)
     with encoder.threads():
         pool = ThreadPoolExecutor(workers, thread_name_prefix="fsnl-encode")
         try:
