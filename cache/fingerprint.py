@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from fsnl.cache.arrays import I64, U8
+from fsnl.cache.arrays import I64, U8, U64
 from fsnl.cache.schema import FORMAT_VERSION, Episodes, Json, Listing, StoreHeader
 
 
@@ -25,6 +25,20 @@ def image_digest(image: U8) -> int:
     digest = hashlib.blake2b(struct.pack("<2q", *image.shape[:2]), digest_size=8)
     digest.update(np.ascontiguousarray(image).data)
     return int.from_bytes(digest.digest(), "little")
+
+
+def equal_digests(digests: U64) -> list[I64]:
+    """Groups of rows with the same digest, two rows or more in each, in the order of their first rows.
+
+    >>> [group.tolist() for group in equal_digests(np.array([7, 3, 9, 3, 7, 3], dtype=np.uint64))]
+    [[0, 4], [1, 3, 5]]
+    """
+    order = np.argsort(digests, kind="stable")
+    changes = np.flatnonzero(np.diff(digests[order])) + 1
+    starts, ends = np.append(0, changes), np.append(changes, len(order))
+    several = ends - starts > 1  # most are alone: to cut those out too takes longer than all else
+    groups = [order[start:end] for start, end in zip(starts[several], ends[several], strict=True)]
+    return sorted(groups, key=lambda group: int(group[0]))
 
 
 def labels_sha256(class_names: Sequence[str], image_ids: Sequence[str], labels: I64) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsnl.cache.arrays import F32, U64
+from fsnl.cache.fingerprint import equal_digests
 from fsnl.cache.schema import Features
 from fsnl.pipeline.classifiers.faiss_search import pairs_by_cosine
 from fsnl.pipeline.classifiers.similarity import inverse_norms
@@ -56,10 +57,8 @@ def exact_duplicates(splits: Sequence[Features]) -> list[list[ImagePlace]]:
     """
     rows = _Rows(splits)
     digests: U64 = np.concatenate([features.image_digests for features in splits])
-    order = np.argsort(digests, kind="stable")
-    starts = np.flatnonzero(np.diff(digests[order])) + 1
-    groups = [group for group in np.split(order, starts) if len(group) > 1 and digests[group[0]] != 0]
-    return [[rows.place(row) for row in group.tolist()] for group in sorted(groups, key=lambda g: int(g[0]))]
+    groups = [group for group in equal_digests(digests) if digests[group[0]] != 0]
+    return [[rows.place(row) for row in group.tolist()] for group in groups]
 
 
 def near_duplicates(splits: Sequence[Features], *, threshold: float) -> Iterator[NearPair]:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layouts import MINI, cache_pickle, noise, read
 
+from fsnl.cache.fingerprint import equal_digests
 from fsnl.cache.schema import Listing
-from fsnl.pipeline.datasets.hygiene import NEARLY, duplicates, hygiene_notes, is_near_constant, watch
+from fsnl.pipeline.datasets.hygiene import NEARLY, hygiene_notes, is_near_constant, watch
 from fsnl.pipeline.extract import ExtractRequest, extract
 
 
@@ -22,7 +23,7 @@ def listing(labels: list[int], ids: tuple[str, ...] | None = None) -> Listing:
 
 @given(st.lists(st.integers(0, 5), max_size=30))
 def test_duplicates_are_the_groups_of_equal_digests(values: list[int]) -> None:
-    groups = [group.tolist() for group in duplicates(np.array(values, dtype=np.uint64))]
+    groups = [group.tolist() for group in equal_digests(np.array(values, dtype=np.uint64))]
     expected = {value: [row for row, other in enumerate(values) if other == value] for value in values}
     assert groups == sorted(rows for rows in expected.values() if len(rows) > 1)
 

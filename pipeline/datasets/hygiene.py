@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fsnl.cache.arrays import I64, U8, U64
+from fsnl.cache.arrays import U8, U64
+from fsnl.cache.fingerprint import equal_digests
 from fsnl.cache.schema import Listing
 from fsnl.pipeline.datasets.base import ImageSet
 from fsnl.pipeline.datasets.names import counted
@@ -58,14 +59,6 @@ def watch(images: ImageSet) -> tuple[ImageSet, list[int]]:
     return replace(images, image=watched.image), watched.constant
 
 
-def duplicates(digests: U64) -> list[I64]:
-    """Groups of rows with the same digest, two rows or more in each, in the order of their first rows."""
-    order = np.argsort(digests, kind="stable")
-    starts = np.flatnonzero(np.diff(digests[order])) + 1
-    groups = [group for group in np.split(order, starts) if len(group) > 1]
-    return sorted(groups, key=lambda group: int(group[0]))
-
-
 def hygiene_notes(listing: Listing, *, digests: U64, constant: list[int]) -> list[str]:
     """Lines for the user about a split; none where nothing is odd.
 
@@ -75,7 +68,7 @@ def hygiene_notes(listing: Listing, *, digests: U64, constant: list[int]) -> lis
         constant: rows of near-constant images, in any order.
     """
     notes = []
-    groups = duplicates(digests)
+    groups = equal_digests(digests)
     if groups:
         across = [group for group in groups if len(np.unique(listing.labels[group])) > 1]
         n_images = sum(len(group) for group in groups)
