@@ -310,7 +310,7 @@ def test_labels_that_contradict_the_registry_are_refused(published: Path) -> Non
 def test_a_download_that_fails_is_one_line_that_says_what_to_do(published: Path, tmp_path: Path) -> None:
     published.unlink()
     reason = (
-        r"weights default of torchvision:resnet18: cannot download file:.*resnet18-\w{8}\.pth: .*No such "
+        r"published weights of torchvision:resnet18: cannot download file:.*resnet18-\w{8}\.pth: .*No such "
         r"file.*; fetch the file where there is a network and give its path with --weights, or put it at "
     )
     with pytest.raises(EncoderError, match=reason) as caught:

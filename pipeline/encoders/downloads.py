@@ -80,6 +80,6 @@ def hugging_face_file(repository: str, file_name: str, *, encoder: str) -> tuple
 def _failed(what: str, *, encoder: str, error: Exception, advice: str) -> EncoderError:
     reason = first_line(error)
     return EncoderError(
-        f"weights default of {encoder}: cannot download {what}: {reason}; "
+        f"published weights of {encoder}: cannot download {what}: {reason}; "
         f"fetch the file where there is a network and give its path with --weights, {advice}"
     )
