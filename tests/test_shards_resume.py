@@ -235,9 +235,10 @@ def test_a_forced_run_goes_on_with_what_a_forced_one_left_and_with_nothing_else(
             )
         assert any(note.startswith("resuming: 14 of 26") for note in notes) == found
         assert out.read_bytes() == whole.read_bytes(), "the old one stays until the new one is whole"
+    old = out.stat().st_ino
     extract(pixels_of(photos), out=out, force=True, running=RUNNING)
     assert_equal(out, whole)
-    assert out.read_bytes() != whole.read_bytes()
+    assert out.stat().st_ino != old, "another file, though made within the same second its bytes are equal"
 
 
 def test_an_image_that_changed_between_two_runs_costs_its_shard_alone(photos: Path, tmp_path: Path) -> None:
