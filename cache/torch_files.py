@@ -7,6 +7,9 @@ from pathlib import Path
 from fsnl.cache.errors import PickleError
 from fsnl.cache.pickles import read_pickle
 
+# How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
+_REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
+
 # Tensors hardly shrink, and torch does not compress: what unpacks to so many times its size fills a memory.
 _MOST_UNPACKED = 100
 
@@ -24,15 +27,22 @@ def unpacking_refused(path: Path) -> str | None:
     return f"refused, for its {size:,} bytes unpack to {unpacked:,}; save it anew with torch.save"
 
 
-def refused_global(path: Path) -> str | None:
-    """The first class or function that a plain pickle asks for beyond arrays and containers, None for none.
+def refused_global(path: Path, error: Exception) -> str | None:
+    """The class or function for which torch refused a file; None where it refused it for something else.
 
-    Torch stops at the operations of pickle protocols other than its own before it comes to what they ask for.
+    In plain pickles torch stops at the operations of protocols other than its own, before it comes to what
+    they ask for: of those it is the first beyond arrays and containers.
+
+    Args:
+        path: the file.
+        error: the `UnpicklingError` of `torch.load(weights_only=True)`.
     """
+    if refused := _REFUSED.search(str(error)):
+        return refused[1]
     try:
         read_pickle(path)
-    except PickleError as error:
-        asked = re.search(r"refused, for it asks for ([\w.]+)", str(error))
+    except PickleError as other:
+        asked = re.search(r"refused, for it asks for ([\w.]+)", str(other))
         return asked[1] if asked else None
     return None
 

@@ -1,7 +1,6 @@
 """Files of `torch.save`, read by torch itself, tensors and containers only."""
 
 import pickle
-import re
 import warnings
 from pathlib import Path
 
@@ -9,9 +8,6 @@ import torch
 
 from fsnl.cache.errors import PickleError
 from fsnl.cache.torch_files import refused_global, unpacking_refused
-
-# How unpicklers that load weights only, of torch 2.0 and later, name what they refuse.
-_REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
 
 
 def read_torch(path: Path) -> object:
@@ -28,8 +24,7 @@ def read_torch(path: Path) -> object:
             warnings.simplefilter("ignore")
             return _plain(torch.load(path, map_location="cpu", weights_only=True))
     except pickle.UnpicklingError as error:
-        refused = _REFUSED.search(str(error))
-        name = refused[1] if refused else refused_global(path)
+        name = refused_global(path, error)
         reason = f"refused, for it asks for {name}; save plain tensors" if name else "damaged"
         raise PickleError(path, reason) from error
     except (OSError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, EOFError) as error:

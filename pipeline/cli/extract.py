@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsnl.pipeline.cli.common import (
-    CONTEXT,
-    Command,
-    check_split_name,
-    example,
-    note,
-    refuse_same_file,
-)
+from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note, refuse_same_file
 from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
 
 if TYPE_CHECKING:

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import click
 
-from fsnl.pipeline.cli.common import (
-    CONTEXT,
-    Command,
-    check_split_name,
-    example,
-    note,
-    refuse_same_file,
-)
+from fsnl.pipeline.cli.common import CONTEXT, Command, check_split_name, example, note, refuse_same_file
 from fsnl.pipeline.cli.options import PATH, csv_option, device_option, root_option, take_over_option
 from fsnl.pipeline.pretrain.request import VIEWS
 

@@ -2,7 +2,6 @@
 
 import argparse
 import pickle
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +11,6 @@ import torch
 
 from fsnl.cache.errors import EncoderError
 from fsnl.cache.torch_files import is_torchscript, refused_global, unpacking_refused
-
-# How unpicklers that load weights only name what they refuse.
-_REFUSED = re.compile(r"(?:GLOBAL|class) ([\w.]+)")
 
 # Containers inside containers: {"state": {"model": {...}}} and a little more.
 _DEEPEST = 4
@@ -104,8 +100,7 @@ def _unpickled(path: Path) -> object:
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        refused = _REFUSED.search(str(error))
-        name = refused[1] if refused else refused_global(path)
+        name = refused_global(path, error)
         if name is None:
             raise _not_weights(path) from error
         message = f"{path}: refused, for it would run {name} while loading; {_ADVICE}"

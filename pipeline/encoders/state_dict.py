@@ -65,8 +65,7 @@ def fill_network(
             resized = resize(name, tensor, wanted[name].shape)
             state[name] = tensor if resized is None else resized
     _check_names(network, wanted, checkpoint, view=view, encoder=encoder, unused=tuple(unused))
-    _check_shapes(state, wanted, checkpoint, view=view, encoder=encoder)
-    _check_kinds(state, wanted, checkpoint, view=view, encoder=encoder)
+    _check_tensors(state, wanted, checkpoint, view=view, encoder=encoder)
     _load(network, state, checkpoint, view=view, encoder=encoder)
     head, in_head = find_head(checkpoint.tensors, view=view)
     used = [view.names[name] for name in state]
@@ -76,7 +75,7 @@ def fill_network(
     )
 
 
-def _check_shapes(
+def _check_tensors(
     state: "OrderedDict[str, torch.Tensor]",
     wanted: dict[str, torch.Tensor],
     checkpoint: CheckpointFile,
@@ -84,6 +83,7 @@ def _check_shapes(
     view: View,
     encoder: str,
 ) -> None:
+    """Of the shapes that are needed, and of floating-point numbers: others would be cast without a word."""
     differing = [name for name in state if state[name].shape != wanted[name].shape]
     if differing:
         name = differing[0]
@@ -93,17 +93,6 @@ def _check_shapes(
             f"{len(differing)} of its {len(wanted)} tensors differ in shape"
         )
         raise EncoderError(message)
-
-
-def _check_kinds(
-    state: "OrderedDict[str, torch.Tensor]",
-    wanted: dict[str, torch.Tensor],
-    checkpoint: CheckpointFile,
-    *,
-    view: View,
-    encoder: str,
-) -> None:
-    """Numbers of another kind, quantised or complex ones, would be cast without a word."""
     for name, tensor in state.items():
         if wanted[name].is_floating_point() and not tensor.is_floating_point():
             kind = str(tensor.dtype).removeprefix("torch.")

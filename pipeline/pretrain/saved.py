@@ -137,9 +137,22 @@ def load(path: Path, identity: Identity) -> tuple[Standing, dict[str, Any]]:
         standing = _standing(content)
     except (LookupError, TypeError, ValueError) as error:
         raise MismatchError(path, f"is no whole checkpoint of fsnl-pretrain; {_ADVICE}") from error
+    _refuse(path, differing)
+    return standing, content
+
+
+def check_images(path: Path, content: dict[str, Any], identity: Identity) -> None:
+    """The rest of what `load` checks, once the images are known.
+
+    Raises:
+        MismatchError: they are others.
+    """
+    _refuse(path, _differences(content, identity))
+
+
+def _refuse(path: Path, differing: list[str]) -> None:
     if differing:
         raise MismatchError(path, f"made with {'; '.join(differing)}; {_ADVICE}")
-    return standing, content
 
 
 def _standing(content: dict[str, Any]) -> Standing:

@@ -28,7 +28,7 @@ from fsnl.pipeline.pretrain.plan import (
 )
 from fsnl.pipeline.pretrain.process import computing, environment, writing_alone
 from fsnl.pipeline.pretrain.request import PretrainRequest, PretrainRunning
-from fsnl.pipeline.pretrain.saved import Identity, Standing, load, save
+from fsnl.pipeline.pretrain.saved import Identity, Standing, check_images, load, save
 from fsnl.pipeline.pretrain.step import Trainer, new_trainer, train_step
 from fsnl.pipeline.pretrain.val_check import (
     N_CENTRE,
@@ -106,12 +106,13 @@ def pretrain(
     ):
         identity = Identity(image_set.info, request.split, n_images, None, preprocessing, recipe)
         goes_on = rank.leads and out.exists() and not force
-        if goes_on:
-            load(out, identity)  # what differs is told before the images are decoded
+        found = load(out, identity) if goes_on else None  # what differs is told before images are decoded
         images = identified(image_set, preprocessing, workers=n_cores, progress=looked_at)
         identity = replace(identity, images_sha256=images.sha256)
+        if found is not None:
+            check_images(out, found[1], identity)
         trainer = new_trainer(recipe, preprocessing, n_steps=n_steps, rank=rank, device=device)
-        standing = _resumed(trainer, load(out, identity) if goes_on else None)
+        standing = _resumed(trainer, found)
         job = _Job(request, running, image_set, val, images, identity, trainer, out, note, progress)
         if standing.steps == n_steps:
             note(f"{out} is complete: {recipe.epochs} epochs trained before")
